@@ -1,0 +1,225 @@
+"""types <-> protobuf: the one file that knows both. Pure functions, named after the record.
+
+Every `x_from_pb` takes a message from the network and returns a record whose lengths and counts
+are within `limits`; it raises InvalidRequest naming the field otherwise. Token ids are checked by the
+services, which know the vocabulary.
+"""
+
+from __future__ import annotations
+
+from foredraft import limits
+from foredraft.errors import InvalidRequest
+from foredraft.types import (
+    Base,
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    ModelInfo,
+    Proposal,
+    Propose,
+    Round,
+    SamplingParams,
+    Timings,
+    Verdict,
+    VerifyOpen,
+)
+from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2
+
+PROTOCOL = common_pb2.PROTOCOL_VERSION_1
+
+
+def check_protocol(version: int) -> None:
+    """Raise InvalidRequest unless the peer speaks this revision of the contract."""
+    if version != PROTOCOL:
+        raise InvalidRequest(
+            f"protocol {version} is not supported; this is {PROTOCOL}", param="protocol"
+        )
+
+
+def base_to_pb(base: Base) -> common_pb2.Base:
+    return common_pb2.Base(
+        session_id=base.session_id,
+        round=base.round,
+        prefix_len=base.prefix_len,
+        prefix_hash=base.prefix_hash,
+    )
+
+
+def base_from_pb(m: common_pb2.Base) -> Base:
+    limits.check_session_id(m.session_id)
+    limits.check_range("base.prefix_len", m.prefix_len, 0, limits.MAX_PREFIX)
+    return Base(m.session_id, m.round, m.prefix_len, m.prefix_hash)
+
+
+def sampling_to_pb(s: SamplingParams) -> common_pb2.SamplingParams:
+    return common_pb2.SamplingParams(
+        temperature=s.temperature, top_k=s.top_k, top_p=s.top_p, min_p=s.min_p, seed=s.seed
+    )
+
+
+def sampling_from_pb(m: common_pb2.SamplingParams) -> SamplingParams:
+    return SamplingParams(m.temperature, m.top_k, m.top_p, m.min_p, m.seed)
+
+
+def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
+    return common_pb2.ModelInfo(
+        vocab_size=info.vocab_size,
+        max_len=info.max_len,
+        tokenizer_hash=info.tokenizer_hash,
+        numerics=info.numerics,
+        name=info.name,
+    )
+
+
+def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
+    return ModelInfo(m.vocab_size, m.max_len, m.tokenizer_hash, m.numerics, m.name)
+
+
+def timings_to_pb(t: Timings) -> common_pb2.Timings:
+    return common_pb2.Timings(queue_us=t.queue_us, compute_us=t.compute_us, batch_rows=t.batch_rows)
+
+
+def timings_from_pb(m: common_pb2.Timings) -> Timings:
+    return Timings(m.queue_us, m.compute_us, m.batch_rows)
+
+
+def _proposal(name: str) -> Proposal:
+    try:
+        return Proposal(name)
+    except ValueError:
+        raise InvalidRequest(
+            f"proposal must be one of {', '.join(Proposal)}, got {name!r}", param="proposal"
+        ) from None
+
+
+def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
+    return drafter_pb2.DraftOpen(
+        protocol=PROTOCOL,
+        session_id=o.session_id,
+        prefix=o.prefix,
+        sampling=sampling_to_pb(o.sampling),
+        proposal=o.proposal,
+        max_len=o.max_len,
+    )
+
+
+def draft_open_from_pb(m: drafter_pb2.DraftOpen) -> DraftOpen:
+    check_protocol(m.protocol)
+    limits.check_session_id(m.session_id)
+    limits.check_range("max_len", m.max_len, 1, limits.MAX_PREFIX)
+    limits.check_range("prefix length", len(m.prefix), 1, m.max_len)
+    return DraftOpen(
+        m.session_id,
+        tuple(m.prefix),
+        sampling_from_pb(m.sampling),
+        _proposal(m.proposal),
+        m.max_len,
+    )
+
+
+def draft_opened_to_pb(o: DraftOpened) -> drafter_pb2.DraftOpened:
+    return drafter_pb2.DraftOpened(model=model_to_pb(o.model), max_block=o.max_block)
+
+
+def draft_opened_from_pb(m: drafter_pb2.DraftOpened) -> DraftOpened:
+    limits.check_range("max_block", m.max_block, 1, limits.MAX_DRAFT)
+    return DraftOpened(model_from_pb(m.model), m.max_block)
+
+
+def propose_to_pb(p: Propose) -> drafter_pb2.Propose:
+    return drafter_pb2.Propose(
+        base=base_to_pb(p.base), keep_len=p.keep_len, append=p.append, num_tokens=p.num_tokens
+    )
+
+
+def propose_from_pb(m: drafter_pb2.Propose) -> Propose:
+    base = base_from_pb(m.base)
+    limits.check_range("num_tokens", m.num_tokens, 1, limits.MAX_DRAFT)
+    if m.keep_len + len(m.append) != base.prefix_len:
+        raise InvalidRequest("keep_len + append must make up base.prefix_len", param="append")
+    return Propose(base, m.keep_len, tuple(m.append), m.num_tokens)
+
+
+def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
+    return drafter_pb2.DraftBlock(
+        base=base_to_pb(b.base),
+        tokens=b.tokens,
+        parents=b.parents,
+        proposal=b.proposal,
+        generated_len=b.generated_len,
+        bonus_guess=b.bonus_guess if b.bonus_guess >= 0 else None,
+        timings=timings_to_pb(b.timings),
+    )
+
+
+def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
+    limits.check_range("tokens length", len(m.tokens), 0, limits.MAX_DRAFT)
+    if len(m.parents) not in (0, len(m.tokens)):
+        raise InvalidRequest("parents must be empty or as long as tokens", param="parents")
+    if any(not -1 <= parent < i for i, parent in enumerate(m.parents)):
+        raise InvalidRequest("a parent must come before its child", param="parents")
+    return DraftBlock(
+        base_from_pb(m.base),
+        tuple(m.tokens),
+        tuple(m.parents),
+        _proposal(m.proposal),
+        m.generated_len,
+        m.bonus_guess if m.HasField("bonus_guess") else -1,
+        timings_from_pb(m.timings),
+    )
+
+
+def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
+    return verifier_pb2.VerifyOpen(
+        protocol=PROTOCOL,
+        session_id=o.session_id,
+        prefix=o.prefix,
+        sampling=sampling_to_pb(o.sampling),
+        max_new_tokens=o.max_new_tokens,
+        max_draft=o.max_draft,
+        stop_token_ids=o.stop_token_ids,
+    )
+
+
+def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
+    check_protocol(m.protocol)
+    limits.check_session_id(m.session_id)
+    limits.check_range("prefix length", len(m.prefix), 1, limits.MAX_PREFIX)
+    limits.check_range("max_new_tokens", m.max_new_tokens, 1, limits.MAX_PREFIX)
+    limits.check_range("max_draft", m.max_draft, 0, limits.MAX_DRAFT)
+    return VerifyOpen(
+        m.session_id,
+        tuple(m.prefix),
+        sampling_from_pb(m.sampling),
+        m.max_new_tokens,
+        m.max_draft,
+        tuple(m.stop_token_ids),
+    )
+
+
+def round_to_pb(r: Round) -> verifier_pb2.Round:
+    return verifier_pb2.Round(base=base_to_pb(r.base), draft=r.draft, plain_steps=r.plain_steps)
+
+
+def round_from_pb(m: verifier_pb2.Round) -> Round:
+    limits.check_range("draft length", len(m.draft), 0, limits.MAX_DRAFT)
+    if not m.draft:
+        limits.check_range("plain_steps", m.plain_steps, 1, limits.MAX_PLAIN_STEPS)
+    return Round(base_from_pb(m.base), tuple(m.draft), m.plain_steps)
+
+
+def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
+    return verifier_pb2.Verdict(
+        base=base_to_pb(v.base),
+        accepted=v.accepted,
+        next_tokens=v.next_tokens,
+        timings=timings_to_pb(v.timings),
+    )
+
+
+def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
+    limits.check_range("accepted", m.accepted, 0, limits.MAX_DRAFT)
+    limits.check_range("next_tokens length", len(m.next_tokens), 1, limits.MAX_PLAIN_STEPS)
+    return Verdict(
+        base_from_pb(m.base), m.accepted, tuple(m.next_tokens), timings_from_pb(m.timings)
+    )

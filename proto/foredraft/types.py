@@ -1,0 +1,159 @@
+"""The records that travel between the parts. Frozen, standard library only, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Proposal(StrEnum):
+    """How a drafter turns its lattice into a block."""
+
+    ARGMAX = "argmax"
+    COUPLED = "coupled"
+    CPS = "cps"
+
+
+class FinishReason(StrEnum):
+    """Why a session ended, in the words of the OpenAI API."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+class Origin(StrEnum):
+    """How a committed token came about."""
+
+    KEPT = "kept"
+    CORRECTION = "correction"
+    BONUS = "bonus"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How the target's distribution is processed before a token is drawn.
+
+    temperature 0 is plain argmax; top_k 0 keeps all tokens; seed keys g(seed, position, token).
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The prefix, in tokens, that a draft or a verdict was computed from."""
+
+    session_id: str
+    round: int
+    prefix_len: int
+    prefix_hash: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where a round's time went inside a service, in microseconds; rows that shared the pass."""
+
+    queue_us: int = 0
+    compute_us: int = 0
+    batch_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The model behind a service, compared on open so that a mismatch is refused."""
+
+    vocab_size: int
+    max_len: int
+    tokenizer_hash: str
+    numerics: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBlock:
+    """Tokens proposed for one round.
+
+    parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
+    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of the
+    token after a fully kept block, -1 if it has none (the block ends in EOS).
+    """
+
+    base: Base
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...] = ()
+    proposal: Proposal = Proposal.ARGMAX
+    generated_len: int = 0
+    bonus_guess: int = -1
+    timings: Timings = Timings()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The target's decision on one round: kept draft tokens, then the target's own tokens."""
+
+    base: Base
+    accepted: int
+    next_tokens: tuple[int, ...]
+    timings: Timings = Timings()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOpen:
+    """Opens a session on a drafter: the prefix known so far and how to propose."""
+
+    session_id: str
+    prefix: tuple[int, ...]
+    sampling: SamplingParams
+    proposal: Proposal
+    max_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Asks for num_tokens tokens after (the first keep_len tokens last named) + append."""
+
+    base: Base
+    keep_len: int
+    append: tuple[int, ...]
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOpen:
+    """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1."""
+
+    session_id: str
+    prefix: tuple[int, ...]
+    sampling: SamplingParams
+    max_new_tokens: int
+    max_draft: int
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly."""
+
+    base: Base
+    draft: tuple[int, ...] = ()
+    plain_steps: int = 1
+
+
+class DraftOpened(NamedTuple):
+    """A drafter's answer to open."""
+
+    model: ModelInfo
+    max_block: int
+
+
+class Committed(NamedTuple):
+    """One committed token and how it came about."""
+
+    token: int
+    origin: Origin
