@@ -1,1 +1,1 @@
-"""What all of Foredraft's services say to each other: records, errors, noise and the wire contract."""
+"""What Foredraft's services say to each other: records, errors, noise, the wire contract."""

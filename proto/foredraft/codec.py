@@ -1,8 +1,8 @@
 """types <-> protobuf: the one file that knows both. Pure functions, named after the record.
 
 Every `x_from_pb` takes a message from the network and returns a record whose lengths and counts
-are within `limits`; it raises InvalidRequest naming the field otherwise. Token ids are checked by the
-services, which know the vocabulary.
+are within `limits`; it raises InvalidRequest naming the field otherwise. The services, which know
+the vocabulary, check the token ids.
 """
 
 from __future__ import annotations

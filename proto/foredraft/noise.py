@@ -95,7 +95,7 @@ def _to_double(x: Any, float64: Any) -> Any:
 def gumbel(
     seed: int, positions: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
-    """Return g(seed, position, token) for positions [n] and tokens [n, m] or [m]: float64 [n, m]."""
+    """Return g(seed, position, token), float64 [n, m], for positions [n], tokens [n, m] or [m]."""
     keys = np.array([stream_key(seed, int(p)) for p in positions], dtype=np.int64)[:, None]
     with np.errstate(over="ignore"):
         bits = _hash(keys, np.asarray(tokens, dtype=np.int64))

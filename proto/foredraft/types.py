@@ -80,8 +80,8 @@ class DraftBlock:
     """Tokens proposed for one round.
 
     parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
-    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of the
-    token after a fully kept block, -1 if it has none (the block ends in EOS).
+    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of
+    the token after a fully kept block, -1 if it has none (the block ends in EOS).
     """
 
     base: Base

@@ -1,0 +1,56 @@
+"""The composition root: the only place that binds deployments together.
+
+    client -> ingress (HTTP, orchestrator) ==gRPC==> drafter replicas
+                                           ==gRPC==> verifier replicas
+
+Serve places, scales, watches and drains the replicas; a session's rounds go straight to them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from deployments.config import ForedraftConfig, PoolConfig, model_path
+from deployments.ingress.http import Ingress
+from deployments.replicas.model_service import ModelServiceReplica
+from foredraft.strict import parse
+
+
+def build(args: dict[str, Any]) -> Application:
+    """Return the application of a configuration; raise ConfigError naming a bad key or value."""
+    config = parse(ForedraftConfig, args)
+    return (
+        serve.deployment(Ingress)
+        .options(
+            name="ingress",
+            max_ongoing_requests=config.ingress.max_ongoing_requests,
+            max_queued_requests=config.ingress.max_queued_requests,
+            **_pool(config.ingress),
+        )
+        .bind(
+            config,
+            drafters=_model_service("drafter", config.drafter, config.drafter.service),
+            verifiers=_model_service("verifier", config.verifier, config.verifier.service),
+        )
+    )
+
+
+def _model_service(name: str, pool: PoolConfig, service: Any) -> Application:
+    service = service.model_copy(update={"model": model_path(service.model)})
+    return (
+        serve.deployment(ModelServiceReplica)
+        .options(name=name, **_pool(pool))
+        .bind(f"{name}_service", service, pool.drain_s)
+    )
+
+
+def _pool(pool: PoolConfig) -> dict[str, Any]:
+    return {
+        "num_replicas": pool.num_replicas,
+        "ray_actor_options": {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus},
+        "graceful_shutdown_timeout_s": pool.drain_s + 1,
+        "graceful_shutdown_wait_loop_s": 0.1,
+    }

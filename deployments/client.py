@@ -1,0 +1,99 @@
+"""A small client of our own HTTP API, for the demo and the bench: measures what a user sees."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from foredraft.errors import ForedraftError, from_status
+from foredraft.types import Committed, Origin, SamplingParams
+
+_TIMEOUT = aiohttp.ClientTimeout(total=600)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One finished completion: its tokens, wall time in seconds and speculation report."""
+
+    text: str
+    tokens: tuple[int, ...]
+    seconds: float
+    report: dict[str, Any]
+
+
+class CompletionClient:
+    """Posts completions to one server; use it as an async context manager."""
+
+    def __init__(self, url: str) -> None:
+        self._url = f"{url}/v1/completions"
+        self._http: aiohttp.ClientSession
+
+    async def __aenter__(self) -> CompletionClient:
+        self._http = aiohttp.ClientSession(timeout=_TIMEOUT)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.close()
+
+    async def complete(
+        self, prompt: str, sampling: SamplingParams, max_tokens: int, **options: Any
+    ) -> Answer:
+        """Return a whole completion; options are the request's `speculative` object."""
+        body = _body(prompt, sampling, max_tokens, options)
+        start = time.perf_counter()
+        async with self._http.post(self._url, json=body) as response:
+            answer = _checked(await response.json())
+            seconds = time.perf_counter() - start
+        choice = answer["choices"][0]
+        return Answer(
+            choice["text"],
+            tuple(choice["token_ids"]),
+            seconds,
+            answer["metrics"]["speculative_decoding"],
+        )
+
+    async def stream(
+        self, prompt: str, sampling: SamplingParams, max_tokens: int, **options: Any
+    ) -> AsyncIterator[tuple[str, tuple[Committed, ...]]]:
+        """Yield (text, tokens) for each committed block."""
+        body = _body(prompt, sampling, max_tokens, options | {"detail": True}) | {"stream": True}
+        async with self._http.post(self._url, json=body) as response:
+            if response.status != 200:
+                _checked(await response.json())
+            async for line in response.content:
+                if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
+                    continue
+                choice = _checked(json.loads(line[6:]))["choices"][0]
+                pairs = zip(choice["token_ids"], choice["origins"], strict=True)
+                yield choice["text"], tuple(Committed(t, Origin(o)) for t, o in pairs)
+
+
+def _body(
+    prompt: str, sampling: SamplingParams, max_tokens: int, options: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "prompt": prompt,
+        "max_tokens": max_tokens,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed,
+        "return_token_ids": True,
+        "speculative": options,
+    }
+
+
+def _checked(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body, or raise what its error object says."""
+    if "error" not in body:
+        return body
+    error = body["error"]
+    if not isinstance(error, dict):
+        raise ForedraftError(str(error))
+    raise from_status("", error["message"], error.get("param"))

@@ -1,0 +1,144 @@
+"""The OpenAI completions request and the bodies that answer it."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+
+from foredraft.errors import InvalidRequest
+from foredraft.types import SamplingParams
+
+_log = logging.getLogger(__name__)
+
+MAX_STOP = 16
+MAX_STOP_LENGTH = 256
+
+# Fields of the API that would change the output and are not served: only their neutral value
+# passes, because silently ignoring them would break the promise.
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (),
+    "prompt_logprobs": (),
+    "suffix": ("",),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "repetition_penalty": (1,),
+    "logit_bias": ({},),
+    "min_tokens": (0,),
+    "ignore_eos": (False,),
+    "allowed_token_ids": (),
+    "stop_token_ids": ([],),
+    "response_format": ({"type": "text"},),
+    "truncate_prompt_tokens": (),
+}
+_HARMLESS = {"user", "request_id", "session_id", "priority", "cache_salt", "metadata", "store"}
+
+
+class StreamOptions(BaseModel):
+    """What a stream carries beside the text."""
+
+    include_usage: StrictBool = False
+    continuous_usage_stats: StrictBool = False
+
+
+class SpeculativeOptions(BaseModel):
+    """Our extension: how this request speculates. It never changes the tokens."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: StrictBool = True
+    proposal: str | None = None
+    adl: str | None = None
+    k: StrictInt | None = Field(None, ge=1, le=64)
+    detail: StrictBool = False
+
+
+class CompletionRequest(BaseModel):
+    """`POST /v1/completions`. Unknown fields are accepted and logged."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
+    max_tokens: StrictInt | None = Field(16, ge=1, le=1 << 20)
+    temperature: float | None = Field(1.0, ge=0, le=100, allow_inf_nan=False)
+    top_p: float | None = Field(1.0, gt=0, le=1, allow_inf_nan=False)
+    top_k: StrictInt | None = Field(0, ge=-1)
+    min_p: float | None = Field(0.0, ge=0, le=1, allow_inf_nan=False)
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), le=(1 << 64) - 1)
+    stop: str | list[str] | None = None
+    stream: StrictBool | None = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: StrictBool = False
+    speculative: SpeculativeOptions = SpeculativeOptions()
+
+    def check(self, model_name: str) -> None:
+        """Raise InvalidRequest naming the first field that cannot be honoured."""
+        if self.model is not None and self.model != model_name:
+            raise ModelNotFound(f"model {self.model!r} does not exist", param="model")
+        for name, value in (self.model_extra or {}).items():
+            if name in _NEUTRAL:
+                if value is not None and value not in _NEUTRAL[name]:
+                    raise InvalidRequest(f"{name}={value!r} is not supported", param=name)
+            elif name not in _HARMLESS:
+                _log.info("unknown request field %r ignored", name[:64])
+        if self.stream_options is not None and not self.stream:
+            raise InvalidRequest("stream_options needs stream=true", param="stream_options")
+        stops = self.stops
+        if len(stops) > MAX_STOP:
+            raise InvalidRequest(f"at most {MAX_STOP} stop strings", param="stop")
+        if any(not 0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
+            raise InvalidRequest(
+                f"a stop string has 1 to {MAX_STOP_LENGTH} characters", param="stop"
+            )
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    @property
+    def one_prompt(self) -> str | list[int]:
+        """The single prompt; raise InvalidRequest when there are several or none."""
+        prompt = self.prompt
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
+            if len(prompt) > 1:
+                raise InvalidRequest("one prompt per request", param="prompt")
+            prompt = prompt[0]
+        if not prompt:
+            raise InvalidRequest("prompt is empty", param="prompt")
+        return prompt  # type: ignore[return-value]
+
+    def sampling(self) -> SamplingParams:
+        """The sampling parameters, null fields at their defaults; without a seed, a fresh one."""
+        seed = secrets.randbits(63) if self.seed is None else self.seed
+        return SamplingParams(
+            temperature=1.0 if self.temperature is None else self.temperature,
+            top_k=max(self.top_k or 0, 0),
+            top_p=1.0 if self.top_p is None else self.top_p,
+            min_p=self.min_p or 0.0,
+            seed=seed & ((1 << 64) - 1),
+        )
+
+
+class ModelNotFound(InvalidRequest):
+    """The request names a model that is not served."""
+
+    http_code = 404
+    kind = "not_found_error"
+
+
+def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    """Return the usage object; only tokens that were emitted count as completion."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }

@@ -1,0 +1,59 @@
+"""Every failure as the OpenAI error body: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from foredraft.errors import ForedraftError, Overloaded
+
+_log = logging.getLogger(__name__)
+_KINDS = {404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error"}
+
+
+def error_body(message: str, kind: str, code: int, param: str | None = None) -> dict[str, Any]:
+    """Return the body that OpenAI clients parse."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def body_of(error: ForedraftError) -> dict[str, Any]:
+    """Return the body of one of our own errors; it also stands inside a stream."""
+    return error_body(str(error), error.kind, error.http_code, error.param)
+
+
+def install(app: FastAPI) -> None:
+    """Register handlers so that no other error format can leave the app."""
+
+    @app.exception_handler(ForedraftError)
+    async def ours(_: Request, error: ForedraftError) -> JSONResponse:
+        retry = error.retry_after_s if isinstance(error, Overloaded) else None
+        headers = {"retry-after": str(retry)} if retry else None
+        return JSONResponse(body_of(error), status_code=error.http_code, headers=headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        path = [str(part) for part in first["loc"] if part != "body"]
+        if first["type"] == "json_invalid":
+            message, param = "the body is not valid JSON", None
+        else:
+            param = ".".join(path) or None
+            message = f"{param}: {first['msg']}" if param else str(first["msg"])
+        return JSONResponse(error_body(message, "invalid_request_error", 400, param), 400)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> JSONResponse:
+        kind = _KINDS.get(error.status_code, "server_error")
+        return JSONResponse(
+            error_body(str(error.detail), kind, error.status_code), error.status_code
+        )
+
+    @app.exception_handler(Exception)
+    async def unexpected(_: Request, error: Exception) -> JSONResponse:
+        _log.error("unexpected error", exc_info=error)
+        return JSONResponse(error_body("internal error", "server_error", 500), 500)

@@ -1,0 +1,193 @@
+"""The HTTP ingress: OpenAI completions over the orchestrator."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from drafter_service.client import DrafterClient
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from tokenizers import Tokenizer
+from verifier_service.client import VerifierClient
+
+from deployments.config import ForedraftConfig, model_path
+from deployments.ingress import errors
+from deployments.ingress.api import CompletionRequest, ModelNotFound, usage
+from deployments.ingress.body_limit import BodyLimit
+from deployments.ingress.streaming import DONE, Collected, Delta, deltas, sse
+from deployments.orchestrator.pipeline import GenerationRequest, generate
+from deployments.routing import PinnedReplicas
+from foredraft.errors import ForedraftError, InvalidRequest
+from foredraft.limits import check_tokens
+
+_STATUS_TIMEOUT_S = 2.0
+
+app = FastAPI(title="Foredraft", docs_url="/docs", openapi_url="/openapi.json")
+app.add_middleware(BodyLimit)
+errors.install(app)
+
+
+@serve.ingress(app)
+class Ingress:
+    """Parses and validates requests, runs their sessions, streams their text."""
+
+    def __init__(
+        self, config: ForedraftConfig, drafters: DeploymentHandle, verifiers: DeploymentHandle
+    ) -> None:
+        self._config = config
+        self._tokenizer = Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json")
+        self._eos = self._tokenizer.token_to_id("<|eos|>")
+        self._handles = {"drafter": drafters, "verifier": verifiers}
+        self._drafters = PinnedReplicas(drafters, DrafterClient)
+        self._verifiers = PinnedReplicas(verifiers, VerifierClient)
+        self._started = int(time.time())
+
+    @app.post("/v1/completions")
+    async def completions(self, request: CompletionRequest) -> Response:
+        """Complete a prompt; with stream=true one event per committed block."""
+        request.check(self._config.model_name)
+        prompt = self._tokens(request.one_prompt)
+        events = generate(
+            self._generation(request, prompt),
+            self._drafters,
+            self._verifiers,
+            self._config.orchestrator,
+        )
+        answer = _Answer(self._config.model_name, request, len(prompt))
+        stream = deltas(events, self._tokenizer, request.stops)
+        if request.stream:
+            first = await anext(stream)  # an error before the first token is an HTTP status
+            return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")
+        whole = Collected()
+        async with aclosing(stream):
+            async for delta in stream:
+                whole.add(delta)
+        return JSONResponse(answer.whole(whole))
+
+    @app.get("/v1/models")
+    async def models(self) -> dict[str, Any]:
+        """The one model that is served."""
+        return {"object": "list", "data": [self._model()]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(self, name: str) -> dict[str, Any]:
+        """One model by name."""
+        if name != self._config.model_name:
+            raise ModelNotFound(f"model {name!r} does not exist", param="model")
+        return self._model()
+
+    @app.get("/health")
+    async def health(self) -> JSONResponse:
+        """200 when a verifier answers; a missing drafter only means plain decoding."""
+        verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))
+        if verifier is None:
+            body = errors.error_body("Loading model", "unavailable_error", 503)
+            return JSONResponse(body, 503, headers={"retry-after": "1"})
+        return JSONResponse({"status": "ok", "verifier": verifier, "drafter": drafter})
+
+    def _model(self) -> dict[str, Any]:
+        name = self._config.model_name
+        return {"id": name, "object": "model", "created": self._started, "owned_by": "foredraft"}
+
+    async def _status(self, service: str) -> dict[str, Any] | None:
+        call = self._handles[service].status.remote()
+        try:
+            return dict(await asyncio.wait_for(call, _STATUS_TIMEOUT_S))
+        except Exception:  # noqa: BLE001 - whatever Ray raises, the replica cannot answer
+            return None
+
+    def _tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
+        if isinstance(prompt, str):
+            tokens = tuple(self._tokenizer.encode(prompt).ids)
+        else:
+            check_tokens("prompt", prompt, self._tokenizer.get_vocab_size())
+            tokens = tuple(prompt)
+        if not tokens:
+            raise InvalidRequest("prompt is empty", param="prompt")
+        return tokens
+
+    def _generation(self, request: CompletionRequest, prompt: tuple[int, ...]) -> GenerationRequest:
+        return GenerationRequest(
+            prompt=prompt,
+            sampling=request.sampling(),
+            max_new_tokens=request.max_tokens or 16,
+            stop_token_ids=() if self._eos is None else (self._eos,),
+            speculative=request.speculative.enabled,
+            proposal=request.speculative.proposal,
+            adl=request.speculative.adl,
+            k=request.speculative.k,
+        )
+
+
+class _Answer:
+    """The bodies of one request's answer: one id and creation time for all of them."""
+
+    def __init__(self, model: str, request: CompletionRequest, prompt_tokens: int) -> None:
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._request = request
+        self._prompt_tokens = prompt_tokens
+
+    def whole(self, answer: Collected) -> dict[str, Any]:
+        """The body of a request that does not stream."""
+        last = Delta(answer.text, tuple(answer.tokens), answer.finish_reason, answer.report)
+        return self._head | {
+            "choices": [self._choice(last)],
+            "usage": usage(self._prompt_tokens, len(answer.tokens)),
+            "metrics": {"speculative_decoding": answer.report},
+        }
+
+    async def events(self, first: Delta, rest: AsyncIterator[Delta]) -> AsyncIterator[bytes]:
+        """The server-sent events of a stream; an error becomes an event, then [DONE]."""
+        options = self._request.stream_options
+        completion_tokens = 0
+        report = None
+        try:
+            async with aclosing(rest):  # type: ignore[type-var]
+                delta: Delta | None = first
+                while delta is not None:
+                    completion_tokens += len(delta.tokens)
+                    report = delta.report or report
+                    if delta.text or delta.tokens or delta.finish_reason:
+                        chunk = self._head | {"choices": [self._choice(delta)]}
+                        if options and options.continuous_usage_stats:
+                            chunk["usage"] = usage(self._prompt_tokens, completion_tokens)
+                        yield sse(chunk)
+                    delta = await anext(rest, None)
+            if options and options.include_usage:
+                yield sse(
+                    self._head
+                    | {
+                        "choices": [],
+                        "usage": usage(self._prompt_tokens, completion_tokens),
+                        "metrics": {"speculative_decoding": report},
+                    }
+                )
+        except ForedraftError as error:
+            yield sse(errors.body_of(error))
+        yield DONE
+
+    def _choice(self, delta: Delta) -> dict[str, Any]:
+        reason = None if delta.finish_reason is None else str(delta.finish_reason)
+        choice: dict[str, Any] = {
+            "index": 0,
+            "text": delta.text,
+            "logprobs": None,
+            "finish_reason": reason,
+        }
+        if self._request.return_token_ids:
+            choice["token_ids"] = [committed.token for committed in delta.tokens]
+        if self._request.speculative.detail:
+            choice["origins"] = [str(committed.origin) for committed in delta.tokens]
+        return choice

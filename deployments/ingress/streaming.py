@@ -1,0 +1,79 @@
+"""From the orchestrator's events to completion chunks: text, finish reason, report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from deployments.ingress.detokenizer import TextStream
+from deployments.orchestrator.pipeline import Finished, StepEvent
+from foredraft.types import Committed, FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one committed block adds to the answer; the last one has a finish reason and report."""
+
+    text: str
+    tokens: tuple[Committed, ...] = ()
+    finish_reason: FinishReason | None = None
+    report: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Collected:
+    """A whole answer, for a request that does not stream."""
+
+    text: str = ""
+    tokens: list[Committed] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    report: dict[str, Any] | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Append one delta."""
+        self.text += delta.text
+        self.tokens.extend(delta.tokens)
+        self.finish_reason = delta.finish_reason or self.finish_reason
+        self.report = delta.report or self.report
+
+
+async def deltas(
+    events: AsyncIterator[StepEvent | Finished], tokenizer: Tokenizer, stop: tuple[str, ...]
+) -> AsyncIterator[Delta]:
+    """Yield a delta for each committed block; a stop string ends the session at its token.
+
+    Tokens are fed one by one, so the text and the token count are the same for every block size.
+    Closing this iterator closes the session.
+    """
+    text = TextStream(tokenizer, stop)
+    async with aclosing(events):  # type: ignore[type-var]
+        async for event in events:
+            if isinstance(event, Finished):
+                last = text.finish()
+                reason = FinishReason.STOP if last.stopped else event.reason
+                yield Delta(last.text, (), reason, event.report.as_dict())
+                return
+            sent = ""
+            for count, committed in enumerate(event.tokens, start=1):
+                piece = text.feed(committed.token)
+                sent += piece.text
+                if piece.stopped:
+                    report = event.report.as_dict()
+                    yield Delta(sent, event.tokens[:count], FinishReason.STOP, report)
+                    return
+            yield Delta(sent, event.tokens)
+
+
+def sse(body: dict[str, Any]) -> bytes:
+    """Return one server-sent event."""
+    return (
+        b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    )
+
+
+DONE = b"data: [DONE]\n\n"

@@ -1,0 +1,99 @@
+"""Adaptive draft length: how many tokens to draft next. Pure: state in, state out, no clocks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one draft block came to, in tokens.
+
+    asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's leading tokens that
+    turned out to be the target's.
+    """
+
+    asked: int
+    generated_len: int
+    accepted: int
+
+
+class DraftLengthController(Protocol[S]):
+    """Picks draft lengths; its state belongs to one session and one drafter."""
+
+    @property
+    def longest(self) -> int:
+        """The largest length that next_length can return."""
+
+    def initial(self) -> S:
+        """Return the state before the first block."""
+
+    def update(self, state: S, observation: Observation) -> S:
+        """Return the state after one more block."""
+
+    def next_length(self, state: S) -> int:
+        """Return the number of tokens to draft next; 0 means plain decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiffuSpecState:
+    """The two moving averages of Eq. 9, and k_{t+1} of Eq. 10."""
+
+    generated: float
+    accepted: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DiffuSpecController:
+    """DiffuSpec's controller (Sec. 4.3, Eq. 8-10), with k_1 = k_max and averages that start at 0."""
+
+    k_min: int
+    k_max: int
+    rho: float
+    delta: float
+
+    @property
+    def longest(self) -> int:
+        return self.k_max
+
+    def initial(self) -> DiffuSpecState:
+        return DiffuSpecState(0.0, 0.0, self.k_max)
+
+    def update(self, state: DiffuSpecState, observation: Observation) -> DiffuSpecState:
+        # Eq. 8 caps L_gen at k_t; doing it again here keeps a drafter's nonsense out of the averages.
+        gen = min(observation.generated_len, observation.asked)
+        generated = (1 - self.rho) * state.generated + self.rho * gen
+        accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted
+        wanted = math.ceil(generated + (self.delta if accepted >= generated else 0.0))
+        return DiffuSpecState(generated, accepted, min(max(wanted, self.k_min), self.k_max))
+
+    def next_length(self, state: DiffuSpecState) -> int:
+        return state.length
+
+
+@dataclass(frozen=True, slots=True)
+class FixedController:
+    """Always the same length. Length 0 is plain decoding: no drafter is ever opened."""
+
+    k: int
+
+    @property
+    def longest(self) -> int:
+        return self.k
+
+    def initial(self) -> None:
+        return None
+
+    def update(self, state: None, observation: Observation) -> None:
+        return None
+
+    def next_length(self, state: None) -> int:
+        return self.k
+
+
+PLAIN = FixedController(0)

@@ -1,0 +1,110 @@
+"""The orchestrator's configuration: strict, frozen, validated once at the edge."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from deployments.orchestrator.adl import (
+    PLAIN,
+    DiffuSpecController,
+    DraftLengthController,
+    FixedController,
+)
+from deployments.orchestrator.breaker import Breaker
+from foredraft.limits import MAX_DRAFT, MAX_PLAIN_STEPS
+from foredraft.strict import StrictModel
+from foredraft.types import Proposal
+
+
+class DiffuSpecConfig(StrictModel):
+    """DiffuSpec's controller, Eq. 8-10: lengths in tokens, rho the weight of the newest block."""
+
+    name: Literal["diffuspec"] = "diffuspec"
+    k_min: int = Field(4, ge=1, le=MAX_DRAFT)
+    k_max: int = Field(16, ge=1, le=MAX_DRAFT)
+    rho: float = Field(0.5, gt=0, le=1)
+    delta: float = Field(4.0, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DiffuSpecConfig:
+        if self.k_min > self.k_max:
+            raise ValueError("k_min must not be larger than k_max")
+        return self
+
+    def controller(self) -> DraftLengthController[Any]:
+        """Return the controller these values describe."""
+        return DiffuSpecController(self.k_min, self.k_max, self.rho, self.delta)
+
+
+class FixedConfig(StrictModel):
+    """Always k tokens."""
+
+    name: Literal["fixed"] = "fixed"
+    k: int = Field(8, ge=1, le=MAX_DRAFT)
+
+    def controller(self) -> DraftLengthController[Any]:
+        """Return the controller these values describe."""
+        return FixedController(self.k)
+
+
+class PlainConfig(StrictModel):
+    """No drafts: every request is decoded plainly."""
+
+    name: Literal["plain"] = "plain"
+
+    def controller(self) -> DraftLengthController[Any]:
+        """Return the controller these values describe."""
+        return PLAIN
+
+
+AdlConfig = Annotated[DiffuSpecConfig | FixedConfig | PlainConfig, Field(discriminator="name")]
+
+
+class BreakerConfig(StrictModel):
+    """When to stop asking a drafter: failures in a row, then a pause that doubles up to a cap."""
+
+    threshold: int = Field(3, ge=1)
+    cooldown_s: float = Field(1.0, gt=0)
+    max_cooldown_s: float = Field(30.0, gt=0)
+
+    def breaker(self) -> Breaker:
+        """Return a closed breaker."""
+        return Breaker(self.threshold, self.cooldown_s, self.max_cooldown_s)
+
+
+class RetryConfig(StrictModel):
+    """How to come back after a peer is lost: pauses in seconds double from initial_s to max_s."""
+
+    attempts: int = Field(6, ge=0)
+    initial_s: float = Field(0.05, gt=0)
+    max_s: float = Field(2.0, gt=0)
+
+    def pause_s(self, failures: int) -> float:
+        """Return the pause after that many failures in a row; none before the first."""
+        return min(self.initial_s * 2.0 ** min(failures - 1, 30), self.max_s) if failures else 0.0
+
+
+class OrchestratorConfig(StrictModel):
+    """How sessions are driven."""
+
+    adl: AdlConfig = DiffuSpecConfig()
+    # How drafters turn a lattice into a block; "coupled" is argmax at temperature 0.
+    proposal: Proposal = Proposal.COUPLED
+    # How long a round waits for its draft before it goes on plainly.
+    draft_deadline_ms: float = Field(50.0, gt=0)
+    # Tokens per round when nothing is ever drafted; fewer make the stream smoother.
+    plain_steps: int = Field(8, ge=1, le=MAX_PLAIN_STEPS)
+    # Tokens per plain round while a draft is late or the drafter is away.
+    fallback_steps: int = Field(2, ge=1, le=MAX_PLAIN_STEPS)
+    breaker: BreakerConfig = BreakerConfig()
+    # Failures in a row, without one verdict between them, that a lost verifier may cost.
+    verifier_retry: RetryConfig = RetryConfig()
+    drafter_retry: RetryConfig = RetryConfig()
+    # Bounds on one open, one verification and the closing of both streams, in seconds.
+    open_timeout_s: float = Field(60.0, gt=0)
+    verify_timeout_s: float = Field(60.0, gt=0)
+    close_timeout_s: float = Field(2.0, gt=0)
+    # Committed rounds that may wait for a slow reader before decoding pauses.
+    read_ahead: int = Field(4, ge=1)

@@ -1,0 +1,42 @@
+"""What the ingress asks of the orchestrator and what it gets back. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deployments.orchestrator.report import RoundStats, SpeculationReport
+from foredraft.types import Committed, FinishReason, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One request, validated: token ids in, at most max_new_tokens token ids out.
+
+    session_id is unique among live sessions. Decoding ends after the first of stop_token_ids, which
+    is the last token committed. speculate False decodes plainly. timeout_s bounds the whole request
+    from its start, retries included; None sets no bound.
+    """
+
+    session_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...] = ()
+    speculate: bool = True
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """The tokens that one round committed, at least one, and what the round cost."""
+
+    tokens: tuple[Committed, ...]
+    stats: RoundStats
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The last event of a request: why it ended and how speculation did."""
+
+    finish: FinishReason
+    report: SpeculationReport

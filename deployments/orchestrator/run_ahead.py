@@ -1,0 +1,68 @@
+"""Run-ahead: draft for the likely outcome of a round while it is still being verified. Pure.
+
+The outcome predicted is "all accepted, then the drafter's own guess of the bonus token". Blocks
+drafted for a predicted prefix wait here, keyed by its hash, until the verdict says whether it came
+true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from foredraft.prefix import extend_hash
+from foredraft.types import Base
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One outcome of a round: the tokens it would commit and the base of the round after it."""
+
+    tokens: tuple[int, ...]
+    base: Base
+
+
+def predict(base: Base, draft: Sequence[int], bonus_guess: int) -> tuple[Prediction, ...]:
+    """Return the outcomes worth drafting for while `draft` is verified after `base`, best first.
+
+    bonus_guess is the drafter's token after a fully kept draft, negative if it has none.
+    """
+    if not draft or bonus_guess < 0:
+        return ()
+    tokens = (*draft, bonus_guess)
+    after = Base(
+        base.session_id,
+        base.round + 1,
+        base.prefix_len + len(tokens),
+        extend_hash(base.prefix_hash, tokens),
+    )
+    return (Prediction(tokens, after),)
+
+
+class SpeculationCache(Generic[V]):
+    """Values of at most `capacity` prefixes, the newest ones, keyed by prefix hash."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: dict[int, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, prefix_hash: int, value: V) -> None:
+        """Store a value; the oldest one goes if there is no room."""
+        self._values.pop(prefix_hash, None)
+        self._values[prefix_hash] = value
+        if len(self._values) > self._capacity:
+            del self._values[next(iter(self._values))]
+
+    def take(self, prefix_hash: int) -> V | None:
+        """Remove and return the value of a prefix, None if there is none."""
+        return self._values.pop(prefix_hash, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()

@@ -1,0 +1,44 @@
+"""A drafter or a verifier as a Serve replica: Serve places it, sessions reach it by gRPC."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import ray
+
+
+class ModelServiceReplica:
+    """Runs one service's gRPC server in a replica's event loop.
+
+    package is "drafter_service" or "verifier_service"; config is its own validated configuration.
+    """
+
+    async def __init__(self, package: str, config: Any, drain_s: float) -> None:
+        # Imported by name and here: the process that builds the application must not load torch.
+        server = import_module(f"{package}.server")
+        self._drain_s = drain_s
+        self._server = await server.serve(config)
+
+    def describe(self) -> None:
+        """Exists to be routed to: choosing a replica for it chooses the session's home."""
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, when the replica is ready; sessions connect to the address."""
+        return {"grpc": f"{ray.util.get_node_ip_address()}:{self._server.port}"}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Serve cannot see, because sessions bypass it."""
+        return self._server.stats()
+
+    def status(self) -> dict[str, Any]:
+        """The model, its measured numerics and the load, for /health."""
+        return {"numerics": self._server.info.numerics, **self._server.stats()}
+
+    async def check_health(self) -> None:
+        """Raise when the engine's worker has died, so that Serve replaces the replica."""
+        self._server.check_health()
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica stops: sessions are asked to move, then cut."""
+        await self._server.drain(self._drain_s)
