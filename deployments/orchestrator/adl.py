@@ -50,7 +50,7 @@ class DiffuSpecState:
 
 @dataclass(frozen=True, slots=True)
 class DiffuSpecController:
-    """DiffuSpec's controller (Sec. 4.3, Eq. 8-10), with k_1 = k_max and averages that start at 0."""
+    """DiffuSpec's controller (Sec. 4.3, Eq. 8-10), k_1 = k_max, averages from 0."""
 
     k_min: int
     k_max: int
@@ -65,7 +65,7 @@ class DiffuSpecController:
         return DiffuSpecState(0.0, 0.0, self.k_max)
 
     def update(self, state: DiffuSpecState, observation: Observation) -> DiffuSpecState:
-        # Eq. 8 caps L_gen at k_t; doing it again here keeps a drafter's nonsense out of the averages.
+        # Eq. 8 caps L_gen at k_t; once more here, to keep a drafter's nonsense out of the averages.
         gen = min(observation.generated_len, observation.asked)
         generated = (1 - self.rho) * state.generated + self.rho * gen
         accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted

@@ -22,10 +22,10 @@ class DiffuSpecConfig(StrictModel):
     """DiffuSpec's controller, Eq. 8-10: lengths in tokens, rho the weight of the newest block."""
 
     name: Literal["diffuspec"] = "diffuspec"
-    k_min: int = Field(4, ge=1, le=MAX_DRAFT)
-    k_max: int = Field(16, ge=1, le=MAX_DRAFT)
-    rho: float = Field(0.5, gt=0, le=1)
-    delta: float = Field(4.0, gt=0)
+    k_min: int = Field(default=4, ge=1, le=MAX_DRAFT)
+    k_max: int = Field(default=16, ge=1, le=MAX_DRAFT)
+    rho: float = Field(default=0.5, gt=0, le=1)
+    delta: float = Field(default=4.0, gt=0)
 
     @model_validator(mode="after")
     def _ordered(self) -> DiffuSpecConfig:
@@ -42,7 +42,7 @@ class FixedConfig(StrictModel):
     """Always k tokens."""
 
     name: Literal["fixed"] = "fixed"
-    k: int = Field(8, ge=1, le=MAX_DRAFT)
+    k: int = Field(default=8, ge=1, le=MAX_DRAFT)
 
     def controller(self) -> DraftLengthController[Any]:
         """Return the controller these values describe."""
@@ -65,9 +65,9 @@ AdlConfig = Annotated[DiffuSpecConfig | FixedConfig | PlainConfig, Field(discrim
 class BreakerConfig(StrictModel):
     """When to stop asking a drafter: failures in a row, then a pause that doubles up to a cap."""
 
-    threshold: int = Field(3, ge=1)
-    cooldown_s: float = Field(1.0, gt=0)
-    max_cooldown_s: float = Field(30.0, gt=0)
+    threshold: int = Field(default=3, ge=1)
+    cooldown_s: float = Field(default=1.0, gt=0)
+    max_cooldown_s: float = Field(default=30.0, gt=0)
 
     def breaker(self) -> Breaker:
         """Return a closed breaker."""
@@ -77,9 +77,9 @@ class BreakerConfig(StrictModel):
 class RetryConfig(StrictModel):
     """How to come back after a peer is lost: pauses in seconds double from initial_s to max_s."""
 
-    attempts: int = Field(6, ge=0)
-    initial_s: float = Field(0.05, gt=0)
-    max_s: float = Field(2.0, gt=0)
+    attempts: int = Field(default=20, ge=0)
+    initial_s: float = Field(default=0.05, gt=0)
+    max_s: float = Field(default=2.0, gt=0)
 
     def pause_s(self, failures: int) -> float:
         """Return the pause after that many failures in a row; none before the first."""
@@ -93,18 +93,19 @@ class OrchestratorConfig(StrictModel):
     # How drafters turn a lattice into a block; "coupled" is argmax at temperature 0.
     proposal: Proposal = Proposal.COUPLED
     # How long a round waits for its draft before it goes on plainly.
-    draft_deadline_ms: float = Field(50.0, gt=0)
+    draft_deadline_ms: float = Field(default=50.0, gt=0)
     # Tokens per round when nothing is ever drafted; fewer make the stream smoother.
-    plain_steps: int = Field(8, ge=1, le=MAX_PLAIN_STEPS)
+    plain_steps: int = Field(default=8, ge=1, le=MAX_PLAIN_STEPS)
     # Tokens per plain round while a draft is late or the drafter is away.
-    fallback_steps: int = Field(2, ge=1, le=MAX_PLAIN_STEPS)
+    fallback_steps: int = Field(default=4, ge=1, le=MAX_PLAIN_STEPS)
     breaker: BreakerConfig = BreakerConfig()
     # Failures in a row, without one verdict between them, that a lost verifier may cost.
     verifier_retry: RetryConfig = RetryConfig()
-    drafter_retry: RetryConfig = RetryConfig()
+    # How long a late draft may stay unanswered before the drafter counts as lost, in seconds.
+    drafter_timeout_s: float = Field(default=1.0, gt=0)
     # Bounds on one open, one verification and the closing of both streams, in seconds.
-    open_timeout_s: float = Field(60.0, gt=0)
-    verify_timeout_s: float = Field(60.0, gt=0)
-    close_timeout_s: float = Field(2.0, gt=0)
+    open_timeout_s: float = Field(default=60.0, gt=0)
+    verify_timeout_s: float = Field(default=60.0, gt=0)
+    close_timeout_s: float = Field(default=2.0, gt=0)
     # Committed rounds that may wait for a slow reader before decoding pauses.
-    read_ahead: int = Field(4, ge=1)
+    read_ahead: int = Field(default=4, ge=1)

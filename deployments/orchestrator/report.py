@@ -17,8 +17,8 @@ from foredraft.types import Committed, Origin, Timings
 class RoundStats:
     """One round in numbers; times in seconds as the orchestrator saw them.
 
-    drafted counts the tokens under verification, 0 for a plain round. ran_ahead says whether the next
-    block was being drafted meanwhile, hit whether this round's outcome was the one drafted for.
+    drafted counts the tokens under verification, 0 for a plain round. ran_ahead says whether the
+    next block was being drafted meanwhile, hit whether the outcome was the one drafted for.
     """
 
     round: int
@@ -28,7 +28,7 @@ class RoundStats:
     hit: bool = False
     draft_wait_s: float = 0.0
     verify_s: float = 0.0
-    verify_timings: Timings = Timings()
+    verify_timings: Timings = field(default_factory=Timings)
 
 
 @dataclass(frozen=True, slots=True)

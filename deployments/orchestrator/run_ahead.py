@@ -59,9 +59,9 @@ class SpeculationCache(Generic[V]):
         if len(self._values) > self._capacity:
             del self._values[next(iter(self._values))]
 
-    def take(self, prefix_hash: int) -> V | None:
-        """Remove and return the value of a prefix, None if there is none."""
-        return self._values.pop(prefix_hash, None)
+    def get(self, prefix_hash: int) -> V | None:
+        """Return the value of a prefix, None if there is none."""
+        return self._values.get(prefix_hash)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -1,0 +1,204 @@
+"""A session's drafter: attached in the background, asked ahead of time, never waited for long.
+
+Nothing that a drafter does or fails to do ends a request: without a draft a round is plain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from deployments.orchestrator.adl import DraftLengthController, Observation
+from deployments.orchestrator.breaker import BreakerState
+from deployments.orchestrator.closing import Closing
+from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.ports import DrafterPort, DraftStream
+from deployments.orchestrator.session import Session
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.types import DraftBlock, Propose
+
+log = logging.getLogger(__name__)
+
+# Proposals unanswered at once: one for a prediction, and one just in time when that came out wrong.
+MAX_OUTSTANDING = 2
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """One unanswered proposal; late once a round has waited for it in vain."""
+
+    request: Propose
+    task: asyncio.Task[DraftBlock]
+    asked_at: float
+    late: bool = False
+
+
+class Drafting:
+    """Asks for drafts and hands them to the session as they arrive."""
+
+    def __init__(
+        self,
+        port: DrafterPort,
+        session: Session,
+        controller: DraftLengthController[Any],
+        config: OrchestratorConfig,
+        closing: Closing,
+        clock: Callable[[], float],
+    ) -> None:
+        self._port = port
+        self._session = session
+        self._controller = controller
+        self._config = config
+        self._closing = closing
+        self._clock = clock
+        self._adl = controller.initial()
+        self._breaker = config.breaker.breaker()
+        self._stream: DraftStream | None = None
+        self._attaching: asyncio.Task[None] | None = None
+        self._pending: list[_Pending] = []
+        self.attaches = 0
+
+    @property
+    def plain_steps(self) -> int:
+        """The number of tokens that a round without a draft should decode."""
+        if self._controller.next_length(self._adl) == 0:
+            return self._config.plain_steps
+        # With a healthy drafter the draft is only a moment away: do not run far past it.
+        return self._config.fallback_steps if self._breaker.failures else 1
+
+    def start(self) -> None:
+        """Attach a drafter in the background, if the controller can ever ask for a draft."""
+        if self._controller.longest > 0:
+            self._attaching = asyncio.create_task(self._attach())
+            self._attaching.add_done_callback(_log_failure)
+
+    def prepare(self) -> None:
+        """Ask for a draft of the committed prefix unless one is at hand or on its way."""
+        if self._session.mismatch is not None:
+            log.error("drafter refused: %s", self._session.mismatch)
+            self._detach()
+        if any(pending.late for pending in self._pending):
+            # A busy drafter is not asked for more, and a silent one is gone.
+            if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
+                self._lost("no answer")
+        elif self._session.draft() is None and self._awaited() is None:
+            self._ask(self._session.draft_request(self._length()))
+
+    async def wait(self) -> None:
+        """Return once the session has a draft, or none will come before the deadline."""
+        until = self._clock() + self._config.draft_deadline_ms / 1000
+        # Twice: an answer asked for earlier may turn out dead, the one asked for then cannot.
+        for _ in range(2):
+            pending = self._awaited()
+            if pending is None or self._session.draft() is not None:
+                return
+            done, _ = await asyncio.wait({pending.task}, timeout=max(0.0, until - self._clock()))
+            if not done:
+                pending.late = True
+                self._missed()
+                return
+            self.prepare()
+
+    def run_ahead(self) -> None:
+        """Ask for a draft of the outcome predicted for the round in flight."""
+        if len(self._pending) < MAX_OUTSTANDING:
+            self._ask(self._session.run_ahead_request(self._length()))
+
+    def observe(self, observation: Observation) -> None:
+        """Tell the controller how a block fared."""
+        self._adl = self._controller.update(self._adl, observation)
+
+    def close(self) -> None:
+        """Start closing the stream and give up everything under way."""
+        if self._attaching is not None:
+            self._attaching.cancel()
+        self._detach()
+
+    def _length(self) -> int:
+        return self._controller.next_length(self._adl)
+
+    def _awaited(self) -> _Pending | None:
+        """Return the newest proposal whose answer could serve the next round."""
+        for pending in reversed(self._pending):
+            if not pending.late and self._session.extends(pending.request.base):
+                return pending
+        return None
+
+    def _ask(self, request: Propose | None) -> None:
+        stream = self._stream
+        if request is None or stream is None:
+            return
+        # Never cancelled while the stream lives: the drafter's idea of the prefix must stay ours.
+        pending = _Pending(request, asyncio.create_task(stream.propose(request)), self._clock())
+        self._pending.append(pending)
+        pending.task.add_done_callback(lambda task: self._answered(pending, task))
+
+    def _answered(self, pending: _Pending, task: asyncio.Task[DraftBlock]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if pending not in self._pending:
+            return
+        self._pending.remove(pending)
+        if error is None:
+            try:
+                self._session.draft_arrived(pending.request, task.result())
+            except CorruptModelOutput as corrupt:
+                error = corrupt
+        if error is not None:
+            self._lost(str(error))
+        elif not pending.late:
+            self._breaker = self._breaker.succeeded()
+
+    def _missed(self) -> None:
+        """Count a draft that did not come in time; give up a drafter that keeps being late."""
+        self._breaker = self._breaker.failed(self._clock())
+        if self._breaker.state(self._clock()) is BreakerState.OPEN:
+            self._replace("too slow")
+
+    def _lost(self, reason: str) -> None:
+        self._breaker = self._breaker.failed(self._clock())
+        self._replace(reason)
+
+    def _replace(self, reason: str) -> None:
+        """Leave the drafter and look for another one, as soon as the breaker allows."""
+        log.warning("drafter left: %s", reason)
+        self._detach()
+        self.start()
+
+    def _detach(self) -> None:
+        if self._stream is not None:
+            self._closing.begin(self._stream)
+        self._stream = None
+        self._session.drafter_lost()
+        self._adl = self._controller.initial()
+        pending, self._pending = self._pending, []
+        for each in pending:
+            each.task.cancel()
+
+    async def _attach(self) -> None:
+        while self._stream is None:
+            await asyncio.sleep(self._breaker.wait_s(self._clock()))
+            try:
+                async with asyncio.timeout(self._config.open_timeout_s):
+                    self._stream = await self._port.open(
+                        self._session.draft_open(self._config.proposal)
+                    )
+            except InvalidRequest as error:
+                log.error("drafter refuses the session: %s", error)
+                return
+            except (ForedraftError, TimeoutError) as error:
+                log.warning("no drafter: %s", error)
+                self._breaker = self._breaker.failed(self._clock())
+        self.attaches += 1
+        self._session.drafter_opened(self._stream.opened)
+        # The first draft is made while the verifier still reads the prompt.
+        self._ask(self._session.draft_request(self._length()))
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("no drafts for this session", exc_info=task.exception())

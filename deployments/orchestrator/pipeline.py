@@ -1,0 +1,134 @@
+"""Drives one session over the two ports: while a block is verified, the next is being drafted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from deployments.orchestrator.adl import PLAIN, DraftLengthController
+from deployments.orchestrator.closing import Closing
+from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.drafting import Drafting
+from deployments.orchestrator.handoff import Handoff
+from deployments.orchestrator.ports import DrafterPort, VerifierPort
+from deployments.orchestrator.report import RoundStats, Tally
+from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
+from deployments.orchestrator.session import Session
+from deployments.orchestrator.verifying import Verifying
+from foredraft.errors import DeadlineExceeded
+
+Event = StepEvent | Summary
+Clock = Callable[[], float]
+
+
+async def generate(
+    request: GenerationRequest,
+    drafter: DrafterPort,
+    verifier: VerifierPort,
+    config: OrchestratorConfig,
+    clock: Clock = time.monotonic,
+) -> AsyncIterator[Event]:
+    """Yield one StepEvent per round as tokens are committed, then one Summary.
+
+    Closing or cancelling the generator ends both streams within config.close_timeout_s. Raises
+    InvalidRequest or Overloaded when the request is refused, the verifier's last error when it
+    cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
+    """
+    handoff: Handoff[Event] = Handoff(config.read_ahead)
+    run = asyncio.create_task(_Run(request, drafter, verifier, config, clock).drive(handoff.put))
+    run.add_done_callback(lambda _: handoff.end())
+    try:
+        async for event in handoff:
+            yield event
+        await run
+    finally:
+        run.cancel()
+        await asyncio.wait({run})
+
+
+class _Run:
+    """One request under way.
+
+    It runs as its own task, so that the next round is sent before the last one's event is read.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        drafter: DrafterPort,
+        verifier: VerifierPort,
+        config: OrchestratorConfig,
+        clock: Clock,
+    ) -> None:
+        controller: DraftLengthController[Any] = (
+            config.adl.controller() if request.speculate else PLAIN
+        )
+        self._request = request
+        self._config = config
+        self._clock = clock
+        self._started = clock()
+        self._tally = Tally()
+        self._closing = Closing()
+        self._session = Session(request)
+        self._drafting = Drafting(drafter, self._session, controller, config, self._closing, clock)
+        self._verifying = Verifying(
+            verifier, self._session, config, controller.longest, self._closing
+        )
+
+    async def drive(self, emit: Callable[[Event], Awaitable[None]]) -> None:
+        """Decode to the end, emitting events; both streams are closed on the way out."""
+        try:
+            async with asyncio.timeout(self._request.timeout_s):
+                self._drafting.start()
+                await self._verifying.open()
+                while self._session.finish is None:
+                    await emit(await self._round())
+                await emit(self._summary())
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the request did not finish within {self._request.timeout_s} s"
+            ) from None
+        finally:
+            self._drafting.close()
+            self._verifying.close()
+            await self._closing.wait(self._config.close_timeout_s)
+
+    async def _round(self) -> StepEvent:
+        """Decode one round: draft at hand, verification, the next draft asked for meanwhile."""
+        if self._verifying.must_move:
+            await self._verifying.move()
+        began = self._clock()
+        await self._drafting.wait()
+        drafted = self._clock()
+        asked = self._session.next_round(self._drafting.plain_steps)
+        # A task: it starts when the verification below has been sent and waits for its verdict.
+        self._drafting.run_ahead()
+        step, timings = await self._verifying.verify(asked)
+        ended = self._clock()
+        if step.observation is not None:
+            self._drafting.observe(step.observation)
+        # Before the event is read, so that the reader's work and the next draft go on together.
+        self._drafting.prepare()
+        stats = RoundStats(
+            round=step.asked.base.round,
+            drafted=len(step.asked.draft),
+            kept=step.kept,
+            ran_ahead=step.ran_ahead,
+            hit=step.hit,
+            draft_wait_s=drafted - began,
+            verify_s=ended - drafted,
+            verify_timings=timings,
+        )
+        self._tally.add(step.tokens, stats)
+        return StepEvent(step.tokens, stats)
+
+    def _summary(self) -> Summary:
+        assert self._session.finish is not None
+        return Summary(
+            self._session.finish,
+            self._tally.report(
+                self._clock() - self._started, self._verifying.moves, self._drafting.attaches
+            ),
+        )

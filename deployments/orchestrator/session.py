@@ -1,0 +1,299 @@
+"""One request's decoding state: what is committed, what is asked, what to do next. Sans-I/O.
+
+The session owns the committed tokens and decides which messages count. It is told what happened
+(draft arrived, verdict arrived, a peer was lost) and answers with what to send, as values. Messages
+may be lost, repeated, reordered or late: every rule compares bases, so none of that can change the
+committed tokens. Nothing here reads a clock or does I/O.
+"""
+
+from __future__ import annotations
+
+from deployments.orchestrator.adl import Observation
+from deployments.orchestrator.committed import CommittedPrefix
+from deployments.orchestrator.drafter_view import DrafterView
+from deployments.orchestrator.request import GenerationRequest
+from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
+from deployments.orchestrator.steps import Draft, Step
+from foredraft.errors import CorruptModelOutput, Unavailable
+from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.types import (
+    Base,
+    Committed,
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    FinishReason,
+    ModelInfo,
+    Origin,
+    Proposal,
+    Propose,
+    Round,
+    Verdict,
+    VerifyOpen,
+)
+
+# The largest token id of the wire, which holds while the target is not known yet.
+MAX_TOKEN_ID = (1 << 32) - 1
+# Outcomes drafted for ahead of a verdict; one until run-ahead covers several.
+RUN_AHEAD_OUTCOMES = 1
+
+
+class Session:
+    """The state machine of one request. At most one round is in flight."""
+
+    def __init__(self, request: GenerationRequest) -> None:
+        check_range("prompt length", len(request.prompt), 1, MAX_PREFIX)
+        check_range("max_new_tokens", request.max_new_tokens, 1, MAX_PREFIX)
+        self._request = request
+        self._stops = frozenset(request.stop_token_ids)
+        self._prefix = CommittedPrefix(request.prompt)
+        self._end = len(request.prompt) + request.max_new_tokens
+        self._round = 0
+        self._in_flight: Round | None = None
+        self._verifying: Draft | None = None
+        self._predicted: tuple[Prediction, ...] = ()
+        self._ahead: SpeculationCache[tuple[Propose, DraftBlock]] = SpeculationCache(
+            RUN_AHEAD_OUTCOMES
+        )
+        self._ready: tuple[Propose, DraftBlock] | None = None
+        self._target: ModelInfo | None = None
+        self._view: DrafterView | None = None
+        self._opening_len = 0
+        self.finish: FinishReason | None = None
+
+    # What is known.
+
+    @property
+    def generated(self) -> tuple[int, ...]:
+        """The committed tokens after the prompt."""
+        return self._prefix.generated
+
+    @property
+    def wanted(self) -> int:
+        """The number of tokens that may still be committed."""
+        return self._end - len(self._prefix)
+
+    @property
+    def base(self) -> Base:
+        """The committed prefix, as the base of the next round."""
+        return Base(self._request.session_id, self._round, len(self._prefix), self._prefix.hash)
+
+    @property
+    def mismatch(self) -> str | None:
+        """Why the drafter cannot serve this target, None while nothing speaks against it."""
+        if self._view is None or self._target is None:
+            return None
+        model, target = self._view.opened.model, self._target
+        if model.tokenizer_hash != target.tokenizer_hash:
+            return f"drafter {model.name} has another tokenizer than target {target.name}"
+        if model.vocab_size != target.vocab_size:
+            return f"drafter {model.name} has another vocabulary than target {target.name}"
+        return None
+
+    def extends(self, base: Base) -> bool:
+        """Return whether base names the committed prefix or an earlier one of this request."""
+        return self._prefix.starts_with(base)
+
+    # The verifier.
+
+    def verify_open(self, max_draft: int) -> VerifyOpen:
+        """Return the open that (re)attaches a verifier at the committed prefix."""
+        request = self._request
+        return VerifyOpen(
+            request.session_id,
+            tuple(self._prefix.tokens),
+            request.sampling,
+            self.wanted,
+            min(max_draft, self.wanted - 1),
+            request.stop_token_ids,
+        )
+
+    def verifier_opened(self, model: ModelInfo) -> None:
+        """Take note of the target; raise Unavailable if it is another one than before."""
+        if self._target is not None and model != self._target:
+            raise Unavailable(f"verifier serves {model.name} as another model than before")
+        self._target = model
+
+    def verifier_lost(self) -> None:
+        """Give up the round in flight; its draft can be asked again, its verdict will not count."""
+        if self._in_flight is None:
+            return
+        if self._verifying is not None:
+            self._ready = (self._verifying.request, self._verifying.block)
+        self._in_flight = None
+        self._round += 1
+
+    def next_round(self, plain_steps: int) -> Round:
+        """Return the round to verify now: the one in flight, or a new one. Not after the finish.
+
+        A new round carries the draft at hand, if any, else asks for plain_steps plain tokens, and
+        never for more than are wanted.
+        """
+        if self._in_flight is not None:
+            return self._in_flight
+        assert self.finish is None
+        draft = self.draft()
+        tokens = draft.tokens[: self.wanted - 1] if draft else ()
+        self._verifying = draft if tokens else None
+        self._in_flight = Round(self.base, tokens, min(plain_steps, self.wanted, MAX_PLAIN_STEPS))
+        self._predicted = ()
+        self._ready = None
+        self._ahead.clear()
+        return self._in_flight
+
+    def verdict_arrived(self, verdict: Verdict) -> Step | None:
+        """Commit what the verdict on the round in flight says; None if it is on any other round.
+
+        Raises CorruptModelOutput, and commits nothing, if it says more than was asked.
+        """
+        asked = self._in_flight
+        if asked is None or verdict.base != asked.base:
+            return None
+        self._check(asked, verdict)
+        origins = [Origin.KEPT] * verdict.accepted + [_last_origin(asked, verdict)] * len(
+            verdict.next_tokens
+        )
+        tokens = self._cut((*asked.draft[: verdict.accepted], *verdict.next_tokens))
+        self._prefix.extend(tokens)
+        self._in_flight = None
+        self._round += 1
+        kept = min(verdict.accepted, len(tokens))
+        return Step(
+            asked=asked,
+            tokens=tuple(map(Committed, tokens, origins)),
+            kept=kept,
+            observation=self._observation(kept),
+            ran_ahead=bool(self._predicted),
+            hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
+        )
+
+    # The drafter.
+
+    def draft_open(self, proposal: Proposal) -> DraftOpen:
+        """Return the open that (re)attaches a drafter at the committed prefix."""
+        self._opening_len = len(self._prefix)
+        request = self._request
+        return DraftOpen(
+            request.session_id,
+            tuple(self._prefix.tokens),
+            request.sampling,
+            proposal,
+            self._end,
+        )
+
+    def drafter_opened(self, opened: DraftOpened) -> None:
+        """Take note that the last draft_open was answered: proposals can be asked for."""
+        self._view = DrafterView(opened, self._opening_len)
+
+    def drafter_lost(self) -> None:
+        """Ask for no more proposals until a drafter is opened again; blocks at hand stay good."""
+        self._view = None
+
+    def draft_request(self, length: int) -> Propose | None:
+        """Return the request for up to length tokens after the committed prefix, if any use."""
+        return self._propose(Prediction((), self.base), length)
+
+    def run_ahead_request(self, length: int) -> Propose | None:
+        """Return the request for the likely outcome of the round in flight, if any use."""
+        if self._in_flight is None or self._verifying is None:
+            return None
+        outcomes = predict(
+            self._in_flight.base, self._in_flight.draft, self._verifying.block.bonus_guess
+        )
+        for prediction in outcomes:
+            if self._stops.isdisjoint(prediction.tokens):
+                request = self._propose(prediction, length)
+                if request is not None:
+                    self._predicted = (prediction,)
+                return request
+        return None
+
+    def draft_arrived(self, request: Propose, block: DraftBlock) -> None:
+        """Keep a block that answers request, if it is of use now or for a predicted prefix.
+
+        Raises CorruptModelOutput if it is not an answer to the request or has unknown tokens.
+        """
+        if block.base != request.base or len(block.tokens) > request.num_tokens:
+            raise CorruptModelOutput("the drafter answered something else than was asked")
+        if not self._is_readable(block):
+            raise CorruptModelOutput("the drafter answered a tree, or unknown tokens")
+        if block.base.prefix_len > len(self._prefix):
+            self._ahead.put(block.base.prefix_hash, (request, block))
+        elif self.reconcile(request, block) is not None:
+            self._ready = (request, block)
+
+    def draft(self) -> Draft | None:
+        """Return the draft at hand for the committed prefix, None if there is none."""
+        for arrived in (self._ahead.get(self._prefix.hash), self._ready):
+            draft = self.reconcile(*arrived) if arrived else None
+            if draft is not None:
+                return draft
+        return None
+
+    def reconcile(self, request: Propose, block: DraftBlock) -> Draft | None:
+        """Return what is left of a block after the committed tokens, None if it is dead.
+
+        The only staleness rule. The block's prefix must be one that the committed prefix grew from,
+        by length and hash; its leading tokens that are committed by now must be equal and are
+        trimmed. With nothing left it is dead, too.
+        """
+        if not self._prefix.starts_with(block.base) or not self._is_readable(block):
+            return None
+        since = self._prefix.tokens[block.base.prefix_len :]
+        if len(since) >= len(block.tokens) or list(block.tokens[: len(since)]) != since:
+            return None
+        return Draft(request, block, len(since))
+
+    # Rules.
+
+    def _propose(self, after: Prediction, length: int) -> Propose | None:
+        if self._view is None or self.finish is not None:
+            return None
+        # A round commits one token more than it keeps, so the last wanted one is never drafted.
+        left = self._end - after.base.prefix_len - 1
+        count = min(length, left, self._view.room(after.base.prefix_len))
+        if count <= 0:
+            return None
+        keep_len, append, self._view = self._view.name(self._prefix.tokens, after.tokens)
+        return Propose(after.base, keep_len, append, count)
+
+    def _check(self, asked: Round, verdict: Verdict) -> None:
+        most = 1 if asked.draft else asked.plain_steps
+        if not (
+            0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most
+        ):
+            raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
+        if self._target is not None and max(verdict.next_tokens) >= self._target.vocab_size:
+            raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
+
+    def _cut(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """Return tokens up to the end of the request, and take note if that is reached."""
+        tokens = tokens[: self.wanted]
+        if not self._stops.isdisjoint(tokens):
+            self.finish = FinishReason.STOP
+            return tokens[: next(i for i, t in enumerate(tokens) if t in self._stops) + 1]
+        if len(tokens) == self.wanted:
+            self.finish = FinishReason.LENGTH
+        return tokens
+
+    def _is_readable(self, block: DraftBlock) -> bool:
+        """Return whether the block is a path of tokens that the target knows."""
+        known = self._target.vocab_size if self._target else MAX_TOKEN_ID + 1
+        return all(0 <= token < known for token in block.tokens) and (
+            not block.parents or block.parents == tuple(range(-1, len(block.tokens) - 1))
+        )
+
+    def _observation(self, kept: int) -> Observation | None:
+        draft = self._verifying
+        if draft is None:
+            return None
+        return Observation(
+            draft.request.num_tokens, draft.block.generated_len, draft.trimmed + kept
+        )
+
+
+def _last_origin(asked: Round, verdict: Verdict) -> Origin:
+    """Return how the tokens after the kept ones came about."""
+    if not asked.draft:
+        return Origin.PLAIN
+    return Origin.BONUS if verdict.accepted == len(asked.draft) else Origin.CORRECTION
