@@ -1,0 +1,146 @@
+"""The verifier as its callers see it: `open` a session, then `verify` rounds. Never imports torch.
+
+What the peer answers is checked before it is believed, and every failure is an error of
+foredraft.errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+
+from foredraft import codec, limits
+from foredraft.errors import (
+    CorruptModelOutput,
+    ForedraftError,
+    InvalidRequest,
+    Unavailable,
+    from_status,
+)
+from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+
+class VerifierClient:
+    """One verifier replica; its sessions share a channel. Make it inside a running event loop."""
+
+    def __init__(self, address: str) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._stub = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def open(self, request: VerifyOpen) -> VerifierStream:
+        """Open a session and wait until it is admitted."""
+        stream = VerifierStream(self._stub.Verify(), request)
+        try:
+            await stream.start()
+        except BaseException:
+            await stream.close()
+            raise
+        return stream
+
+    async def close(self) -> None:
+        """Close the channel and with it every session on it."""
+        await self._channel.close()
+
+
+class VerifierStream:
+    """One session on one verifier; one round at a time."""
+
+    def __init__(self, call: Any, opened: VerifyOpen) -> None:
+        self._call = call
+        self._open = opened
+        self._model: ModelInfo | None = None
+        self._draining = False
+
+    async def start(self) -> None:
+        """Send open and wait for its answer."""
+        message = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(self._open))
+        answer = await self._ask(message, "opened")
+        self._model = codec.model_from_pb(answer.opened.model)
+
+    @property
+    def model(self) -> ModelInfo:
+        """The target model, as the verifier described it on open."""
+        assert self._model is not None
+        return self._model
+
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+        return self._draining
+
+    async def verify(self, request: Round) -> Verdict:
+        """Return the verdict on request; cancelling it ends the stream."""
+        message = verifier_pb2.VerifyRequest(round=codec.round_to_pb(request))
+        answer = await self._ask(message, "verdict")
+        return self._checked(request, answer)
+
+    async def close(self) -> None:
+        """End the session on the verifier; never raises."""
+        self._call.cancel()
+
+    def _checked(self, request: Round, answer: verifier_pb2.VerifyResponse) -> Verdict:
+        """Return the verdict if the contract allows it as an answer to request."""
+        try:
+            verdict = codec.verdict_from_pb(answer.verdict)
+            limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
+        except InvalidRequest as error:
+            raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
+        most = 1 if request.draft else request.plain_steps
+        if (
+            verdict.base != request.base
+            or verdict.accepted > len(request.draft)
+            or len(verdict.next_tokens) > most
+        ):
+            raise CorruptModelOutput("the verifier's verdict does not answer the round")
+        return verdict
+
+    async def _ask(
+        self, message: verifier_pb2.VerifyRequest, kind: str
+    ) -> verifier_pb2.VerifyResponse:
+        """Send a message and return the next answer of a kind, noting drain requests."""
+        try:
+            await self._call.write(message)
+            while True:
+                answer = await self._call.read()
+                if answer is grpc.aio.EOF:
+                    raise await self._ended()
+                got = answer.WhichOneof("message")
+                if got != "draining":
+                    break
+                self._draining = True
+        except grpc.aio.AioRpcError as error:
+            raise _mapped(error.code(), error.details(), error.trailing_metadata()) from None
+        except asyncio.InvalidStateError:
+            # The call had ended before this message: its status says why.
+            raise await self._ended() from None
+        if got != kind:
+            raise CorruptModelOutput(f"the verifier answered {got} where {kind} was due")
+        response: verifier_pb2.VerifyResponse = answer
+        return response
+
+    async def _ended(self) -> ForedraftError:
+        code = await self._call.code()
+        if code is grpc.StatusCode.OK:
+            return Unavailable("the verifier ended the session")
+        return _mapped(code, await self._call.details(), await self._call.trailing_metadata())
+
+
+def _mapped(code: grpc.StatusCode, details: str | None, trailing: Any) -> ForedraftError:
+    """Return the error that a status stands for; a cancelled call means that the peer is gone."""
+    if code is grpc.StatusCode.CANCELLED:
+        return Unavailable("the stream to the verifier was cancelled")
+    param = dict(trailing or ()).get("foredraft-param")
+    return from_status(code.name, details or code.name, param)

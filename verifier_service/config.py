@@ -1,0 +1,35 @@
+"""The verifier's configuration: one strict record, validated once at the edge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from foredraft.strict import StrictModel
+
+
+class VerifierConfig(StrictModel):
+    """How one verifier process runs."""
+
+    model: Path = Field(description="directory of a transformers causal LM, safetensors only")
+    name: str = Field(default="", description="what the model is called in logs; default: folder")
+    dtype: Literal["bf16", "fp32"] = "bf16"
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one forward")
+    numerics: Literal["exact", "fast"] = Field(
+        default="fast", description="exact refuses to start unless the forward is row-invariant"
+    )
+    attention: Literal["auto", "native", "matmul"] = Field(
+        default="auto", description="auto is native where it was built and the device is a CPU"
+    )
+    kv_tokens: int = Field(default=32768, ge=16, description="KV cache of all sessions, in tokens")
+    block_tokens: int = Field(default=64, ge=1, description="KV is reserved in blocks of this size")
+    max_sessions: int = Field(default=64, ge=1)
+    row_budget: int = Field(default=256, ge=2, description="token rows of one forward")
+    prefill_rows: int = Field(default=64, ge=1, description="rows kept for waiting prefills")
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535, description="0 picks a free port")
+    idle_ttl_s: float = Field(default=300.0, gt=0, description="a silent session is ended after it")
+    grace_s: float = Field(default=20.0, ge=0, description="time that open sessions get on drain")

@@ -1,0 +1,172 @@
+"""The verifier engine: continuous batching of sessions over one target model. Synchronous.
+
+One thread owns an engine. `open` and `submit` validate before anything is allocated or queued;
+`step` runs one forward for as many sessions as share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from foredraft import limits
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.prefix import hash_prefix
+from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from verifier_service.core.batching import plan
+from verifier_service.core.kv_blocks import KvBlocks
+from verifier_service.core.sampling import choose
+from verifier_service.model.port import TargetModel
+from verifier_service.session import Session
+
+
+class Outcome(NamedTuple):
+    """How the round of one handle ended."""
+
+    handle: int
+    result: Verdict | ForedraftError
+
+
+class VerifierEngine:
+    """Decides rounds. A handle names an open session, so that a re-opened one is a new one."""
+
+    def __init__(
+        self,
+        model: TargetModel,
+        kv: KvBlocks,
+        *,
+        row_budget: int = 256,
+        prefill_rows: int = 64,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model = model
+        self._kv = kv
+        self._row_budget = row_budget
+        self._prefill_rows = prefill_rows
+        self._clock = clock
+        self._sessions: dict[int, Session] = {}
+        self._answered: list[Outcome] = []
+        self._opened = 0
+        self.corrupted = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        """The target model."""
+        return self._model.info
+
+    @property
+    def kv(self) -> KvBlocks:
+        """The KV reservations."""
+        return self._kv
+
+    @property
+    def has_work(self) -> bool:
+        """True while a step would do something."""
+        return bool(self._answered) or any(
+            s.pending is not None or s.cached + 1 < len(s.tokens) for s in self._sessions.values()
+        )
+
+    def open(self, request: VerifyOpen) -> int:
+        """Reserve KV for the session's worst case and return its handle; prefill starts at once.
+
+        Raise InvalidRequest naming the field, or Overloaded.
+        """
+        info = self.info
+        limits.check_session_id(request.session_id)
+        limits.check_tokens("prefix", request.prefix, info.vocab_size)
+        limits.check_tokens("stop_token_ids", request.stop_token_ids, info.vocab_size)
+        limits.check_sampling(request.sampling, info.vocab_size)
+        limits.check_range("prefix length", len(request.prefix), 1, info.max_len - 1)
+        limits.check_range("max_new_tokens", request.max_new_tokens, 1, limits.MAX_PREFIX)
+        limits.check_range("max_draft", request.max_draft, 0, limits.MAX_DRAFT)
+        commit_limit = len(request.prefix) + request.max_new_tokens
+        if commit_limit > info.max_len:
+            raise InvalidRequest(
+                f"prefix + max_new_tokens is {commit_limit}; the model holds {info.max_len}",
+                param="max_new_tokens",
+            )
+        self._opened += 1
+        handle = self._opened
+        worst = min(commit_limit + request.max_draft + 1, info.max_len)
+        capacity = self._kv.reserve(handle, worst)
+        self._sessions[handle] = Session(
+            session_id=request.session_id,
+            slot=self._model.alloc(capacity),
+            sampling=request.sampling,
+            stop_token_ids=frozenset(request.stop_token_ids),
+            max_draft=request.max_draft,
+            commit_limit=commit_limit,
+            max_len=info.max_len,
+            tokens=list(request.prefix),
+            prefix_hash=hash_prefix(request.prefix),
+        )
+        return handle
+
+    def close(self, handle: int) -> None:
+        """Free a session; a handle that is not open is ignored."""
+        session = self._sessions.pop(handle, None)
+        if session is not None:
+            self._model.free(session.slot)
+            self._kv.release(handle)
+
+    def submit(self, handle: int, request: Round) -> None:
+        """Queue a round; its outcome comes from a later `step`.
+
+        Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
+        """
+        session = self._sessions.get(handle)
+        if session is None:
+            raise InvalidRequest("the session is not open", param="session_id")
+        repeated = session.admit(request, self.info.vocab_size, self._clock())
+        if repeated is not None:
+            self._answered.append(Outcome(handle, repeated))
+
+    def step(self) -> list[Outcome]:
+        """Run one forward over what is pending and return the rounds that ended with it."""
+        outcomes, self._answered = self._answered, []
+        shares = plan(
+            [session.work(handle) for handle, session in self._sessions.items()],
+            row_budget=self._row_budget,
+            prefill_rows=self._prefill_rows,
+        )
+        if not shares:
+            return outcomes
+        started = self._clock()
+        segments, draws, rows = [], [], 0
+        for share in shares:
+            session = self._sessions[share.key]
+            segments.append(session.segment(share))
+            rows += share.rows
+            if session.pending is not None and session.pending.started is None:
+                session.pending.started = started
+            if share.decides:
+                draws.extend(session.draws())
+        chosen = choose(self._model.forward(segments), draws)
+        spent = self._clock() - started
+        first = 0
+        for share, segment in zip(shares, segments, strict=True):
+            # Whoever was served goes to the end of the queue.
+            session = self._sessions.pop(share.key)
+            self._sessions[share.key] = session
+            if session.pending is not None:
+                session.pending.compute_s += spent
+            if not share.decides:
+                session.cached += share.rows
+                continue
+            result = self._decide(session, chosen[first : first + segment.wanted], rows)
+            first += segment.wanted
+            if result is not None:
+                outcomes.append(Outcome(share.key, result))
+        return outcomes
+
+    def _decide(
+        self, session: Session, chosen: list[int | None], rows: int
+    ) -> Verdict | ForedraftError | None:
+        """Return how the session's round ended; None if a plain round goes on."""
+        tokens = [token for token in chosen if token is not None]
+        if len(tokens) == len(chosen):
+            return session.decide(tokens, rows)
+        self.corrupted += 1
+        session.pending = None
+        return CorruptModelOutput("the target model's logits are not finite")

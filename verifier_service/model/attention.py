@@ -1,0 +1,120 @@
+"""Attention over the sessions of one batch, each with its own KV cache: the port, the reference.
+
+The numerics that count are row invariance: a row's result must not depend on which other rows or
+sessions share the call (design.md section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+
+
+class KvShape(NamedTuple):
+    """What a KV cache is made of."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Kv(NamedTuple):
+    """One session's cache: keys and values of all layers, laid out as the backend likes."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+class Rows(NamedTuple):
+    """Rows [first, first + rows) of the batch: positions from start on of one session."""
+
+    kv: Kv
+    start: int
+    first: int
+    rows: int
+
+
+class Attention(Protocol):
+    """An attention backend."""
+
+    name: str
+
+    def alloc(self, shape: KvShape, capacity: int) -> Kv:
+        """Return a cache for capacity tokens; contents are undefined."""
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: Sequence[Rows],
+        scale: float,
+    ) -> torch.Tensor:
+        """Write k, v [kv_heads, rows, D] into the caches; return attention of q [heads, rows, D].
+
+        Causal within each session. The result is [rows, heads, D]; rows that no entry of the batch
+        names are zero.
+        """
+
+
+class MatmulAttention:
+    """The reference: matmul, softmax in fp32, matmul, one session at a time.
+
+    In bf16 on AVX-512 CPUs its rows have the same bits for every chunking and batch
+    (measured at start-up, see numerics.py). A lone row is computed as two, because the
+    single-row product takes another path through the library.
+    """
+
+    name = "matmul"
+
+    def alloc(self, shape: KvShape, capacity: int) -> Kv:
+        size = (shape.layers, shape.kv_heads, capacity, shape.head_dim)
+        return Kv(*(torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(2)))
+
+    def attend(
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        batch: Sequence[Rows],
+        scale: float,
+    ) -> torch.Tensor:
+        heads, rows, head_dim = q.shape
+        out = q.new_zeros(rows, heads, head_dim)
+        for kv, start, first, count in batch:
+            end = start + count
+            keys, values = kv.keys[layer], kv.values[layer]
+            keys[:, start:end] = k[:, first : first + count]
+            values[:, start:end] = v[:, first : first + count]
+            queries = q[:, first : first + count]
+            out[first : first + count] = _attend_one(
+                queries, keys[:, :end], values[:, :end], start, scale
+            )
+        return out
+
+
+def _attend_one(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, scale: float
+) -> torch.Tensor:
+    """Return causal attention of q [heads, n, D], at positions from start on: [n, heads, D]."""
+    heads, count, head_dim = q.shape
+    kv_heads, end, _ = keys.shape
+    group = heads // kv_heads
+    if count == 1:
+        q = q.expand(heads, 2, head_dim)
+    n = q.shape[1]
+    q = q.reshape(kv_heads, group * n, head_dim)
+    scores = torch.matmul(q, keys.transpose(1, 2)).float() * scale
+    if count > 1:
+        positions = torch.arange(start, end, device=q.device)
+        hidden = torch.arange(end, device=q.device) > positions[:, None]
+        scores.view(kv_heads, group, n, end).masked_fill_(hidden, float("-inf"))
+    weights = torch.softmax(scores, dim=-1).to(q.dtype)
+    mixed = torch.matmul(weights, values).view(heads, n, head_dim)
+    return mixed[:, :count].transpose(0, 1)

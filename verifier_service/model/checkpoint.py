@@ -1,0 +1,81 @@
+"""What is checked about a model directory before its weights are loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from foredraft.errors import WeightsError
+
+# These rotary embeddings change with the longest sequence of a batch, so neighbours would show.
+_LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+
+
+def load_config(path: Path) -> Any:
+    """Return the transformers configuration of a decoder-only model; raise WeightsError if none."""
+    if not (path / "config.json").is_file():
+        raise WeightsError("the model directory has no config.json")
+    try:
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise WeightsError(f"the model's config.json cannot be used: {error}") from None
+    if getattr(config, "is_encoder_decoder", False):
+        raise WeightsError("the target must be decoder-only; this is an encoder-decoder model")
+    if not list(path.glob("*.safetensors")):
+        raise WeightsError("the model directory has no safetensors files")
+    return config
+
+
+def longest_text(config: Any) -> int:
+    """Return how many tokens the model holds with plain causal attention over all of them."""
+    text = config.get_text_config()
+    length = getattr(text, "max_position_embeddings", None)
+    if not isinstance(length, int) or length < 2:
+        raise WeightsError("the model's config.json states no max_position_embeddings")
+    if getattr(text, "attn_logit_softcapping", None):
+        raise WeightsError("attention with soft-capped logits is not supported")
+    # Within its window a sliding attention is the full one.
+    sliding = "sliding_attention" in (getattr(text, "layer_types", None) or ["sliding_attention"])
+    window = getattr(text, "sliding_window", None)
+    if sliding and isinstance(window, int) and getattr(text, "use_sliding_window", True):
+        length = min(length, window)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
+        length = min(length, rope.get("original_max_position_embeddings") or length)
+    return length
+
+
+def verify_manifest(path: Path) -> None:
+    """Check the directory's files against a manifest.json one or two levels up, where there is one.
+
+    A manifest maps paths relative to itself to SHA-256. Raise WeightsError for a file that differs
+    and for weights that it does not name.
+    """
+    path = path.resolve()
+    root = next((p for p in path.parents[:2] if (p / "manifest.json").is_file()), None)
+    if root is None:
+        return
+    listed: dict[str, str] = json.loads((root / "manifest.json").read_text())
+    for file in sorted(path.iterdir()):
+        name = file.relative_to(root).as_posix()
+        if name in listed and _sha256(file) != listed[name]:
+            raise WeightsError(f"{name} differs from its manifest")
+        if name not in listed and file.suffix == ".safetensors":
+            raise WeightsError(f"{name} is not in its manifest")
+
+
+def tokenizer_hash(path: Path) -> str:
+    """Return the SHA-256 of the tokenizer.json in the model's folder or ../tokenizer, else ""."""
+    for file in (path / "tokenizer.json", path.resolve().parent / "tokenizer" / "tokenizer.json"):
+        if file.is_file():
+            return _sha256(file)
+    return ""
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,192 @@
+"""The verifier's gRPC server: one bidirectional stream per session, whose end frees the session."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from foredraft import codec, limits
+from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
+from foredraft.types import VerifyOpen
+from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
+from verifier_service.config import VerifierConfig
+from verifier_service.runner import Runner, Stats
+
+SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
+_OPTIONS = [
+    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+]
+
+log = logging.getLogger(__name__)
+
+
+class _Stream:
+    """One session's stream; a drain notice and a verdict never write at the same time."""
+
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._context = context
+        self._lock = asyncio.Lock()
+
+    async def send(self, **message: Any) -> None:
+        async with self._lock:
+            await self._context.write(verifier_pb2.VerifyResponse(**message))
+
+
+class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
+    """Speaks the contract of verifier.proto on top of a runner."""
+
+    def __init__(self, runner: Runner, *, idle_ttl_s: float, grace_s: float) -> None:
+        self._runner = runner
+        self._idle_ttl_s = idle_ttl_s
+        self._grace_s = grace_s
+        self._streams: set[_Stream] = set()
+        self._draining = False
+        self.empty = asyncio.Event()
+        self.empty.set()
+
+    async def Verify(self, requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """Serve one session; errors end the stream with their status."""
+        try:
+            await self._serve(context)
+        except ForedraftError as error:
+            trailing = (("foredraft-param", error.param),) if error.param else ()
+            await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing)
+
+    async def drain(self) -> None:
+        """Take no new sessions and ask the open ones to move."""
+        self._draining = True
+        notice = common_pb2.Draining(grace_ms=int(1000 * self._grace_s))
+        for stream in tuple(self._streams):
+            try:
+                await stream.send(draining=notice)
+            except (grpc.aio.BaseError, asyncio.InvalidStateError):
+                log.debug("a stream ended while it was asked to move")
+
+    async def _serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        first = await self._read(context)
+        if first is grpc.aio.EOF:
+            return
+        if first.WhichOneof("message") != "open":
+            raise InvalidRequest("the first message must be open", param="open")
+        if self._draining:
+            raise Unavailable("the verifier is draining")
+        stream = _Stream(context)
+        async with self._session(codec.verify_open_from_pb(first.open), stream) as handle:
+            model = codec.model_to_pb(self._runner.info)
+            await stream.send(opened=verifier_pb2.VerifyOpened(model=model))
+            while (message := await self._read(context)) is not grpc.aio.EOF:
+                if message.WhichOneof("message") != "round":
+                    raise InvalidRequest("only rounds may follow open", param="round")
+                request = codec.round_from_pb(message.round)
+                verdict = await self._runner.verify(handle, request)
+                await stream.send(verdict=codec.verdict_to_pb(verdict))
+
+    @asynccontextmanager
+    async def _session(self, request: VerifyOpen, stream: _Stream) -> AsyncIterator[int]:
+        handle = await self._runner.open(request)
+        self._streams.add(stream)
+        self.empty.clear()
+        try:
+            yield handle
+        finally:
+            self._runner.close(handle)
+            self._streams.discard(stream)
+            if not self._streams:
+                self.empty.set()
+
+    async def _read(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """Return the next message or EOF; a peer that stays silent too long loses its session."""
+        try:
+            async with asyncio.timeout(self._idle_ttl_s):
+                return await context.read()
+        except TimeoutError:
+            raise Unavailable(f"no message for {self._idle_ttl_s:g} s") from None
+
+
+class VerifierServer:
+    """A running server; `serve` makes it."""
+
+    def __init__(self, config: VerifierConfig, runner: Runner, servicer: VerifierServicer) -> None:
+        self._config = config
+        self._runner = runner
+        self._servicer = servicer
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=_OPTIONS)
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        self.port = self._server.add_insecure_port(f"{config.host}:{config.port}")
+
+    async def start(self) -> None:
+        """Listen; health says SERVING."""
+        await self._server.start()
+        for service in ("", SERVICE):
+            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+
+    @property
+    def alive(self) -> bool:
+        """True while rounds can be served."""
+        return self._runner.alive
+
+    @property
+    def info(self) -> Any:
+        """The target model, with its measured numerics."""
+        return self._runner.info
+
+    def stats(self) -> Stats:
+        """Return sessions, KV use, queue and busy fraction."""
+        return self._runner.stats()
+
+    async def drain(self) -> None:
+        """Refuse new sessions, ask open ones to move, wait for them up to the grace period."""
+        await self._health.enter_graceful_shutdown()
+        await self._servicer.drain()
+        try:
+            async with asyncio.timeout(self._config.grace_s):
+                await self._servicer.empty.wait()
+        except TimeoutError:
+            log.warning("sessions were still open after the grace period")
+
+    async def stop(self) -> None:
+        """End all streams and the worker."""
+        await self._server.stop(grace=None)
+        await self._runner.stop()
+
+    async def wait(self) -> None:
+        """Return when the server has stopped."""
+        await self._server.wait_for_termination()
+
+
+async def serve(config: VerifierConfig) -> VerifierServer:
+    """Load the model off the event loop, then start a server on this loop and return it.
+
+    Raise WeightsError or ConfigError.
+    """
+    # Imported here so that a server over another engine, as in tests, loads no torch model code.
+    from verifier_service.loading import load_engine
+
+    return await serve_engine(config, Runner(partial(load_engine, config)))
+
+
+async def serve_engine(config: VerifierConfig, runner: Runner) -> VerifierServer:
+    """Start a server over a runner; it owns the runner from now on."""
+    await runner.ready()
+    servicer = VerifierServicer(runner, idle_ttl_s=config.idle_ttl_s, grace_s=config.grace_s)
+    server = VerifierServer(config, runner, servicer)
+    await server.start()
+    return server
