@@ -8,6 +8,7 @@ Serve places, scales, watches and drains the replicas; a session's rounds go str
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ray import serve
@@ -39,7 +40,7 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def _model_service(name: str, pool: PoolConfig, service: Any) -> Application:
-    service = service.model_copy(update={"model": model_path(service.model)})
+    service = service.model_copy(update={"model": Path(model_path(service.model))})
     return (
         serve.deployment(ModelServiceReplica)
         .options(name=name, **_pool(pool))

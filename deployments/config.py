@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from drafter_service.config import DrafterConfig
 from pydantic import Field
-from verifier_service.config import VerifierConfig
 
 from deployments.orchestrator.config import OrchestratorConfig
+from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import StrictModel, parse
+from verifier_service.config import VerifierConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
@@ -36,13 +36,13 @@ class PoolConfig(StrictModel):
 class DrafterPool(PoolConfig):
     """The drafter deployment."""
 
-    service: DrafterConfig = DrafterConfig()
+    service: DrafterConfig = DrafterConfig(model=Path("models/embedded/drafter"))
 
 
 class VerifierPool(PoolConfig):
     """The verifier deployment."""
 
-    service: VerifierConfig = VerifierConfig()
+    service: VerifierConfig = VerifierConfig(model=Path("models/embedded/target"))
 
 
 class IngressConfig(PoolConfig):
@@ -103,6 +103,6 @@ def read(path: Path) -> ServeFile:
     return parse(ServeFile, values)
 
 
-def model_path(path: str) -> str:
+def model_path(path: str | Path) -> str:
     """Return a model folder's absolute path; a relative one is relative to the project's root."""
     return str(ROOT / path)

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from deployments.orchestrator.config import AdlConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.types import SamplingParams
+from foredraft.types import Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +53,14 @@ class SpeculativeOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     enabled: StrictBool = True
-    proposal: str | None = None
-    adl: str | None = None
-    k: StrictInt | None = Field(None, ge=1, le=64)
+    proposal: Proposal | None = None
+    adl: AdlConfig | None = None
     detail: StrictBool = False
+
+    def applied_to(self, config: OrchestratorConfig) -> OrchestratorConfig:
+        """Return the server's configuration with this request's choices."""
+        chosen = {"proposal": self.proposal, "adl": self.adl}
+        return config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
 
 
 class CompletionRequest(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -22,7 +22,8 @@ from deployments.ingress import errors
 from deployments.ingress.api import CompletionRequest, ModelNotFound, usage
 from deployments.ingress.body_limit import BodyLimit
 from deployments.ingress.streaming import DONE, Collected, Delta, deltas, sse
-from deployments.orchestrator.pipeline import GenerationRequest, generate
+from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.request import GenerationRequest
 from deployments.routing import PinnedReplicas
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.limits import check_tokens
@@ -58,7 +59,7 @@ class Ingress:
             self._generation(request, prompt),
             self._drafters,
             self._verifiers,
-            self._config.orchestrator,
+            request.speculative.applied_to(self._config.orchestrator),
         )
         answer = _Answer(self._config.model_name, request, len(prompt))
         stream = deltas(events, self._tokenizer, request.stops)
@@ -115,14 +116,12 @@ class Ingress:
 
     def _generation(self, request: CompletionRequest, prompt: tuple[int, ...]) -> GenerationRequest:
         return GenerationRequest(
+            session_id=uuid.uuid4().hex,
             prompt=prompt,
             sampling=request.sampling(),
             max_new_tokens=request.max_tokens or 16,
             stop_token_ids=() if self._eos is None else (self._eos,),
-            speculative=request.speculative.enabled,
-            proposal=request.speculative.proposal,
-            adl=request.speculative.adl,
-            k=request.speculative.k,
+            speculate=request.speculative.enabled,
         )
 
 
@@ -148,13 +147,13 @@ class _Answer:
             "metrics": {"speculative_decoding": answer.report},
         }
 
-    async def events(self, first: Delta, rest: AsyncIterator[Delta]) -> AsyncIterator[bytes]:
+    async def events(self, first: Delta, rest: AsyncGenerator[Delta]) -> AsyncIterator[bytes]:
         """The server-sent events of a stream; an error becomes an event, then [DONE]."""
         options = self._request.stream_options
         completion_tokens = 0
         report = None
         try:
-            async with aclosing(rest):  # type: ignore[type-var]
+            async with aclosing(rest):
                 delta: Delta | None = first
                 while delta is not None:
                     completion_tokens += len(delta.tokens)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from deployments.ingress.detokenizer import TextStream
-from deployments.orchestrator.pipeline import Finished, StepEvent
+from deployments.ingress.report import speculation
+from deployments.orchestrator.report import Tally
+from deployments.orchestrator.request import StepEvent, Summary
 from foredraft.types import Committed, FinishReason
 
 
@@ -43,28 +46,32 @@ class Collected:
 
 
 async def deltas(
-    events: AsyncIterator[StepEvent | Finished], tokenizer: Tokenizer, stop: tuple[str, ...]
-) -> AsyncIterator[Delta]:
+    events: AsyncGenerator[StepEvent | Summary], tokenizer: Tokenizer, stop: tuple[str, ...]
+) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
 
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
     text = TextStream(tokenizer, stop)
-    async with aclosing(events):  # type: ignore[type-var]
+    tally = Tally()
+    start = time.monotonic()
+    async with aclosing(events):
         async for event in events:
-            if isinstance(event, Finished):
+            if isinstance(event, Summary):
                 last = text.finish()
-                reason = FinishReason.STOP if last.stopped else event.reason
-                yield Delta(last.text, (), reason, event.report.as_dict())
+                reason = FinishReason.STOP if last.stopped else event.finish
+                yield Delta(last.text, (), reason, speculation(event.report))
                 return
+            tally.add(event.tokens, event.stats)
             sent = ""
             for count, committed in enumerate(event.tokens, start=1):
                 piece = text.feed(committed.token)
                 sent += piece.text
                 if piece.stopped:
-                    report = event.report.as_dict()
-                    yield Delta(sent, event.tokens[:count], FinishReason.STOP, report)
+                    report = tally.report(time.monotonic() - start, 0, 0)
+                    kept = event.tokens[:count]
+                    yield Delta(sent, kept, FinishReason.STOP, speculation(report))
                     return
             yield Delta(sent, event.tokens)
 

@@ -17,15 +17,17 @@ class ModelServiceReplica:
     async def __init__(self, package: str, config: Any, drain_s: float) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
+        # One interface only: the address that the cluster knows this node by.
+        self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s
-        self._server = await server.serve(config)
+        self._server = await server.serve(config.model_copy(update={"host": self._host}))
 
     def describe(self) -> None:
         """Exists to be routed to: choosing a replica for it chooses the session's home."""
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Serve asks once, when the replica is ready; sessions connect to the address."""
-        return {"grpc": f"{ray.util.get_node_ip_address()}:{self._server.port}"}
+        return {"grpc": f"{self._host}:{self._server.port}"}
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What Serve cannot see, because sessions bypass it."""

@@ -1,0 +1,55 @@
+"""Prompt lookup as a drafter port: the free baseline that every model drafter must beat."""
+
+from __future__ import annotations
+
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Proposal, Propose
+
+_LONGEST = 4
+_MAX_BLOCK = 15
+
+
+class LookupDrafter:
+    """Drafts what followed the latest earlier occurrence of the last four to two tokens."""
+
+    async def open(self, request: DraftOpen) -> LookupStream:
+        """Open a session; it lives in this process."""
+        return LookupStream(request)
+
+
+class LookupStream:
+    """One session's tokens; see ports.DraftStream."""
+
+    def __init__(self, request: DraftOpen) -> None:
+        self._tokens = list(request.prefix)
+        model = ModelInfo(1 << 31, 1 << 20, "", "exact", "lookup")
+        self.opened = DraftOpened(model, _MAX_BLOCK)
+
+    async def propose(self, request: Propose) -> DraftBlock:
+        """Return up to num_tokens tokens after request.base; none when nothing matches."""
+        del self._tokens[request.keep_len :]
+        self._tokens += request.append
+        found = continuation(self._tokens, request.num_tokens + 1)
+        tokens = tuple(found[: request.num_tokens])
+        bonus = found[request.num_tokens] if len(found) > request.num_tokens else -1
+        return DraftBlock(
+            request.base,
+            tokens,
+            proposal=Proposal.ARGMAX,
+            generated_len=len(tokens),
+            bonus_guess=bonus,
+        )
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+def continuation(tokens: list[int], length: int) -> list[int]:
+    """Return up to length tokens that followed the longest recent match of the text's end."""
+    for size in range(_LONGEST, 1, -1):
+        if len(tokens) <= size:
+            continue
+        end = tokens[-size:]
+        for start in range(len(tokens) - size - 1, -1, -1):
+            if tokens[start : start + size] == end:
+                return tokens[start + size : start + size + length]
+    return []

@@ -1,0 +1,109 @@
+"""`foredraft demo`: a streamed completion, token colours, and one honest table."""
+
+from __future__ import annotations
+
+import json
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tokenizers import Tokenizer
+
+from deployments.client import Answer, CompletionClient
+from deployments.cluster import running
+from deployments.colours import STYLES, legend
+from deployments.config import ServeFile, model_path
+from foredraft.types import SamplingParams
+
+_PROMPTS = "models/embedded/heldout_prompts.jsonl"
+_GREEDY = SamplingParams()
+
+
+async def run(file: ServeFile, count: int, max_tokens: int) -> None:
+    """Start the cluster, stream one held-out function, compare `count` prompts, shut down."""
+    console = Console(highlight=False)
+    prompts = held_out_prompts(count)
+    console.print("Starting drafter, verifier and orchestrator on this machine ...")
+    with running(file) as cluster:
+        console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
+        tokenizer = Tokenizer.from_file(
+            f"{model_path(file.application.args.tokenizer)}/tokenizer.json"
+        )
+        async with CompletionClient(cluster.url) as client:
+            await _show(console, client, tokenizer, prompts[0], max_tokens)
+            console.print(await _compare(client, prompts, max_tokens))
+    console.print("Shut down.")
+
+
+def held_out_prompts(count: int) -> list[str]:
+    """Return the first prompts of code that training never saw."""
+    with open(model_path(_PROMPTS), encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line, _ in zip(lines, range(count), strict=False)]
+
+
+async def _show(
+    console: Console, client: CompletionClient, tokenizer: Tokenizer, prompt: str, max_tokens: int
+) -> None:
+    console.print(legend())
+    console.print(Text(prompt, "dim"), end="")
+    async for _, tokens in client.stream(prompt, _GREEDY, max_tokens):
+        for token, origin in tokens:
+            console.print(Text(tokenizer.decode([token]), STYLES[origin]), end="")
+    console.print("\n")
+
+
+async def _compare(client: CompletionClient, prompts: list[str], max_tokens: int) -> Table:
+    """Return the table of plain decoding and Foredraft, alternating on the same prompts."""
+    plain: list[Answer] = []
+    fast: list[Answer] = []
+    for prompt in prompts:
+        plain.append(await client.complete(prompt, _GREEDY, max_tokens, enabled=False))
+        fast.append(await client.complete(prompt, _GREEDY, max_tokens))
+    table = Table(title=f"{len(prompts)} held-out prompts x {max_tokens} tokens, temperature 0")
+    table.add_column("")
+    table.add_column("plain decoding", justify="right")
+    table.add_column("Foredraft", justify="right")
+    for name, of_plain, of_fast in _rows(plain, fast):
+        table.add_row(name, of_plain, of_fast)
+    return table
+
+
+def _rows(plain: list[Answer], fast: list[Answer]) -> list[tuple[str, str, str]]:
+    def speed(answers: list[Answer]) -> float:
+        return median(len(answer.tokens) / answer.seconds for answer in answers)
+
+    def total(key: str, answers: list[Answer]) -> float:
+        return float(sum(answer.report[key] for answer in answers))
+
+    def ratio(over: str, under: str) -> float:
+        return total(over, fast) / max(total(under, fast), 1.0)
+
+    def shares(answers: list[Answer]) -> str:
+        parts: list[Any] = [
+            total(key, answers) for key in ("drafting_s", "verifying_s", "waiting_s")
+        ]
+        whole = sum(parts) or 1.0
+        return " / ".join(f"{part / whole:.0%}" for part in parts)
+
+    speedup = median(p.seconds / f.seconds for p, f in zip(plain, fast, strict=True))
+    same = all(p.tokens == f.tokens for p, f in zip(plain, fast, strict=True))
+    return [
+        ("tokens per second (median)", f"{speed(plain):.0f}", f"{speed(fast):.0f}"),
+        ("speedup (median of pairs)", "1.00x", f"{speedup:.2f}x"),
+        (
+            "MAT (bonus excluded)",
+            "-",
+            f"{ratio('num_accepted_draft_tokens', 'num_spec_steps'):.2f}",
+        ),
+        (
+            "kept / drafted",
+            "-",
+            f"{ratio('num_accepted_draft_tokens', 'num_draft_tokens'):.0%}",
+        ),
+        ("run-ahead hit rate", "-", f"{ratio('run_ahead_hits', 'run_ahead_asked'):.0%}"),
+        ("mean draft length k", "-", f"{ratio('num_draft_tokens', 'num_spec_steps'):.1f}"),
+        ("drafting / verifying / waiting", shares(plain), shares(fast)),
+        ("identical", "", "yes" if same else "no"),
+    ]

@@ -1,0 +1,49 @@
+"""One local cluster with the embedded pair for the whole ring."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from deployments.client import CompletionClient
+from deployments.cluster import RunningCluster, running
+from deployments.config import DEFAULT_FILE, read
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RunningCluster]:
+    file = read(DEFAULT_FILE)
+    http = file.http_options.model_copy(update={"port": _free_port()})
+    with running(file.model_copy(update={"http_options": http})) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(cluster: RunningCluster) -> AsyncIterator[CompletionClient]:
+    async with CompletionClient(cluster.url) as opened:
+        yield opened
+
+
+def replica_pids(deployment: str) -> list[int]:
+    """Return the process ids of a deployment's replicas, found by the title Ray gives them."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if title.startswith(f"ray::ServeReplica:foredraft:{deployment}"):
+            found.append(int(folder.name))
+    return found

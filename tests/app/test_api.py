@@ -1,0 +1,130 @@
+"""The OpenAI surface: formats, errors that name the field, stop strings, health."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from deployments.cluster import RunningCluster
+
+PROMPT = "def area(width, height):\n"
+
+
+async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{cluster.url}/v1/completions", data=data, headers=headers) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+async def test_completion_has_the_openai_shape(cluster: RunningCluster) -> None:
+    status, body = await post(cluster, {"prompt": PROMPT, "max_tokens": 8, "temperature": 0})
+    assert status == 200
+    assert body["object"] == "text_completion"
+    [choice] = body["choices"]
+    assert choice["finish_reason"] in ("stop", "length")
+    usage = body["usage"]
+    assert usage["completion_tokens"] <= 8
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+async def test_stream_adds_up_to_the_whole_answer(cluster: RunningCluster) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 40, "temperature": 0.8, "seed": 5}
+    _, whole = await post(cluster, body)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{cluster.url}/v1/completions", json=body | options) as answer,
+    ):
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = [line async for line in answer.content if line.strip()]
+    assert lines[-1] == b"data: [DONE]\n"
+    chunks = [json.loads(line.removeprefix(b"data: ")) for line in lines[:-1]]
+    assert len({(c["id"], c["created"]) for c in chunks}) == 1
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"] == whole["usage"]
+    text = "".join(c["choices"][0]["text"] for c in chunks[:-1])
+    assert text == whole["choices"][0]["text"]
+    reasons = [c["choices"][0]["finish_reason"] for c in chunks[:-1]]
+    assert reasons[-1] == whole["choices"][0]["finish_reason"]
+    assert set(reasons[:-1]) <= {None}
+
+
+async def test_token_ids_are_a_prompt_too(cluster: RunningCluster) -> None:
+    body = {"prompt": [10, 20, 30], "max_tokens": 4, "return_token_ids": True}
+    status, answer = await post(cluster, body)
+    assert status == 200
+    assert answer["usage"]["prompt_tokens"] == 3
+    assert len(answer["choices"][0]["token_ids"]) == answer["usage"]["completion_tokens"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_stop_string_cuts_the_text(cluster: RunningCluster, enabled: bool) -> None:
+    body = {"prompt": PROMPT, "max_tokens": 64, "temperature": 0}
+    _, free = await post(cluster, body)
+    text = free["choices"][0]["text"]
+    stop = text[len(text) // 2 : len(text) // 2 + 3]
+    status, cut = await post(cluster, body | {"stop": stop, "speculative": {"enabled": enabled}})
+    assert status == 200
+    assert cut["choices"][0]["text"] == text[: text.find(stop)]
+    assert cut["choices"][0]["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"min_p": 2}, "min_p"),
+        ({"seed": 1 << 70}, "seed"),
+        ({"n": 2}, "n"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logit_bias": {"5": 3}}, "logit_bias"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [1 << 40]}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": ["x"] * 99}, "stop"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"speculative": {"enable": True}}, "speculative.enable"),
+        ({"max_tokens": 1 << 20}, "max_new_tokens"),
+    ],
+)
+async def test_bad_input_is_a_400_that_names_the_field(
+    cluster: RunningCluster, change: dict[str, Any], param: str
+) -> None:
+    status, body = await post(cluster, {"prompt": PROMPT, "max_tokens": 4} | change)
+    assert status == 400, body
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["param"].split(".")[0] == param.split(".")[0]
+
+
+async def test_other_failures_have_the_same_body(cluster: RunningCluster) -> None:
+    for body, code in ((b"{", 400), ({"prompt": PROMPT, "model": "nobody"}, 404)):
+        status, answer = await post(cluster, body)
+        assert status == code
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+    async with aiohttp.ClientSession() as http, http.get(f"{cluster.url}/v2/nothing") as missing:
+        assert missing.status == 404
+        assert "error" in await missing.json()
+
+
+async def test_models_and_health(cluster: RunningCluster) -> None:
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"{cluster.url}/v1/models") as answer:
+            [model] = (await answer.json())["data"]
+        async with http.get(f"{cluster.url}/v1/models/{model['id']}") as answer:
+            assert (await answer.json())["id"] == model["id"]
+        async with http.get(f"{cluster.url}/health") as answer:
+            assert answer.status == 200
+            assert (await answer.json())["verifier"]["numerics"]

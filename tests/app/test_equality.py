@@ -1,0 +1,61 @@
+"""The promise, through the cluster: the same tokens with and without speculation.
+
+200 held-out prompts x 128 tokens, temperature 0 and 0.8, one stream and eight at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bench.workload import dlm, prompts, sampling
+from deployments.client import Answer, CompletionClient
+from deployments.cluster import RunningCluster
+
+PROMPTS = 200
+TOKENS = 128
+
+
+async def decode(
+    client: CompletionClient, temperature: float, streams: int, **options: object
+) -> list[Answer]:
+    gate = asyncio.Semaphore(streams)
+
+    async def one(index: int, prompt: str) -> Answer:
+        async with gate:
+            return await client.complete(prompt, sampling(temperature, index), TOKENS, **options)
+
+    return await asyncio.gather(*(one(i, p) for i, p in enumerate(prompts(PROMPTS))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_speculation_changes_no_token(
+    cluster: RunningCluster, client: CompletionClient, temperature: float
+) -> None:
+    verifier = cluster.health["verifier"]
+    assert isinstance(verifier, dict)
+    if verifier["numerics"] != "exact":
+        pytest.skip(f"this machine's forward is not row-invariant: {verifier['numerics']}")
+    plain = await decode(client, temperature, 8, enabled=False)
+    assert len(plain) == PROMPTS
+    assert sum(len(answer.tokens) for answer in plain) > PROMPTS * TOKENS / 2
+    for streams in (1, 8):
+        fast = await decode(client, temperature, streams)
+        assert sum(answer.report["num_accepted_draft_tokens"] for answer in fast) > PROMPTS
+        different = [
+            i for i, (a, b) in enumerate(zip(plain, fast, strict=True)) if a.tokens != b.tokens
+        ]
+        assert different == [], f"{streams} streams: prompts {different} differ"
+
+
+@pytest.mark.parametrize("proposal", ["argmax", "coupled", "cps"])
+async def test_every_proposal_gives_the_plain_tokens(
+    client: CompletionClient, proposal: str
+) -> None:
+    for index, prompt in enumerate(prompts(6)):
+        params = sampling(0.8, index)
+        plain = await client.complete(prompt, params, 64, enabled=False)
+        fast = await client.complete(prompt, params, 64, **dlm(proposal, 8).options)
+        assert fast.tokens == plain.tokens
