@@ -75,6 +75,11 @@ class Drafting:
             self._attaching = asyncio.create_task(self._attach())
             self._attaching.add_done_callback(_log_failure)
 
+    async def settle(self) -> None:
+        """Wait for the first attachment as for a draft; the verifier reads the prompt meanwhile."""
+        if self._attaching is not None:
+            await asyncio.wait({self._attaching}, timeout=self._config.draft_deadline_ms / 1000)
+
     def prepare(self) -> None:
         """Ask for a draft of the committed prefix unless one is at hand or on its way."""
         if self._session.mismatch is not None:

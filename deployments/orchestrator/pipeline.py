@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from deployments.orchestrator.adl import PLAIN, DraftLengthController
@@ -29,7 +29,7 @@ async def generate(
     verifier: VerifierPort,
     config: OrchestratorConfig,
     clock: Clock = time.monotonic,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event, None]:
     """Yield one StepEvent per round as tokens are committed, then one Summary.
 
     Closing or cancelling the generator ends both streams within config.close_timeout_s. Raises
@@ -83,6 +83,7 @@ class _Run:
             async with asyncio.timeout(self._request.timeout_s):
                 self._drafting.start()
                 await self._verifying.open()
+                await self._drafting.settle()
                 while self._session.finish is None:
                     await emit(await self._round())
                 await emit(self._summary())

@@ -9,6 +9,7 @@ committed tokens. Nothing here reads a clock or does I/O.
 from __future__ import annotations
 
 from deployments.orchestrator.adl import Observation
+from deployments.orchestrator.commit_rule import Ending, check, commit
 from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.request import GenerationRequest
@@ -18,13 +19,11 @@ from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.types import (
     Base,
-    Committed,
     DraftBlock,
     DraftOpen,
     DraftOpened,
     FinishReason,
     ModelInfo,
-    Origin,
     Proposal,
     Propose,
     Round,
@@ -32,8 +31,8 @@ from foredraft.types import (
     VerifyOpen,
 )
 
-# The largest token id of the wire, which holds while the target is not known yet.
-MAX_TOKEN_ID = (1 << 32) - 1
+# The wire's token ids, while the target is not known yet.
+MAX_VOCAB = 1 << 32
 # Outcomes drafted for ahead of a verdict; one until run-ahead covers several.
 RUN_AHEAD_OUTCOMES = 1
 
@@ -149,20 +148,17 @@ class Session:
         asked = self._in_flight
         if asked is None or verdict.base != asked.base:
             return None
-        self._check(asked, verdict)
-        origins = [Origin.KEPT] * verdict.accepted + [_last_origin(asked, verdict)] * len(
-            verdict.next_tokens
-        )
-        tokens = self._cut((*asked.draft[: verdict.accepted], *verdict.next_tokens))
-        self._prefix.extend(tokens)
+        check(asked, verdict, self._vocab_size)
+        done = commit(asked, verdict, Ending(self.wanted, self._stops))
+        self._prefix.extend([committed.token for committed in done.tokens])
+        self.finish = done.finish
         self._in_flight = None
         self._round += 1
-        kept = min(verdict.accepted, len(tokens))
         return Step(
             asked=asked,
-            tokens=tuple(map(Committed, tokens, origins)),
-            kept=kept,
-            observation=self._observation(kept),
+            tokens=done.tokens,
+            kept=done.kept,
+            observation=self._observation(done.kept),
             ran_ahead=bool(self._predicted),
             hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
         )
@@ -257,28 +253,13 @@ class Session:
         keep_len, append, self._view = self._view.name(self._prefix.tokens, after.tokens)
         return Propose(after.base, keep_len, append, count)
 
-    def _check(self, asked: Round, verdict: Verdict) -> None:
-        most = 1 if asked.draft else asked.plain_steps
-        if not (
-            0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most
-        ):
-            raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
-        if self._target is not None and max(verdict.next_tokens) >= self._target.vocab_size:
-            raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
-
-    def _cut(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """Return tokens up to the end of the request, and take note if that is reached."""
-        tokens = tokens[: self.wanted]
-        if not self._stops.isdisjoint(tokens):
-            self.finish = FinishReason.STOP
-            return tokens[: next(i for i, t in enumerate(tokens) if t in self._stops) + 1]
-        if len(tokens) == self.wanted:
-            self.finish = FinishReason.LENGTH
-        return tokens
+    @property
+    def _vocab_size(self) -> int:
+        return self._target.vocab_size if self._target else MAX_VOCAB
 
     def _is_readable(self, block: DraftBlock) -> bool:
         """Return whether the block is a path of tokens that the target knows."""
-        known = self._target.vocab_size if self._target else MAX_TOKEN_ID + 1
+        known = self._vocab_size
         return all(0 <= token < known for token in block.tokens) and (
             not block.parents or block.parents == tuple(range(-1, len(block.tokens) - 1))
         )
@@ -290,10 +271,3 @@ class Session:
         return Observation(
             draft.request.num_tokens, draft.block.generated_len, draft.trimmed + kept
         )
-
-
-def _last_origin(asked: Round, verdict: Verdict) -> Origin:
-    """Return how the tokens after the kept ones came about."""
-    if not asked.draft:
-        return Origin.PLAIN
-    return Origin.BONUS if verdict.accepted == len(asked.draft) else Origin.CORRECTION

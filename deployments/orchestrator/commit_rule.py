@@ -1,0 +1,57 @@
+"""What a verdict commits: kept draft tokens, the target's own, cut where the request ends. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foredraft.errors import CorruptModelOutput
+from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where a request ends: after so many more tokens, or after the first stop token."""
+
+    wanted: int
+    stops: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The tokens to commit, how many of them were drafted, and why the request ends, if it does."""
+
+    tokens: tuple[Committed, ...]
+    kept: int
+    finish: FinishReason | None
+
+
+def check(asked: Round, verdict: Verdict, vocab_size: int) -> None:
+    """Raise CorruptModelOutput if the verdict says more than the round asked for."""
+    most = 1 if asked.draft else asked.plain_steps
+    if not (0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most):
+        raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
+    if not 0 <= min(verdict.next_tokens) <= max(verdict.next_tokens) < vocab_size:
+        raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
+
+
+def commit(asked: Round, verdict: Verdict, ending: Ending) -> Commit:
+    """Return what a checked verdict commits."""
+    tokens = (*asked.draft[: verdict.accepted], *verdict.next_tokens)[: ending.wanted]
+    finish = FinishReason.LENGTH if len(tokens) == ending.wanted else None
+    if not ending.stops.isdisjoint(tokens):
+        finish = FinishReason.STOP
+        tokens = tokens[: next(i for i, t in enumerate(tokens) if t in ending.stops) + 1]
+    kept = min(verdict.accepted, len(tokens))
+    last = _last_origin(asked, verdict)
+    return Commit(
+        tuple(Committed(t, Origin.KEPT if i < kept else last) for i, t in enumerate(tokens)),
+        kept,
+        finish,
+    )
+
+
+def _last_origin(asked: Round, verdict: Verdict) -> Origin:
+    """Return how the tokens after the kept ones came about."""
+    if not asked.draft:
+        return Origin.PLAIN
+    return Origin.BONUS if verdict.accepted == len(asked.draft) else Origin.CORRECTION
