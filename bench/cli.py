@@ -1,0 +1,101 @@
+"""`foredraft bench`: plain decoding, Foredraft and what a user would otherwise pick, in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from bench.rows import Row, as_json, as_markdown
+from bench.workload import TEMPERATURES, dlm, prompts
+from deployments.client import CompletionClient
+from deployments.cluster import running
+from deployments.config import DEFAULT_FILE, ForedraftConfig, ServeFile, model_path, read
+from foredraft.strict import parse
+
+app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
+RESULTS = Path("bench/results")
+
+
+@app.callback()
+def main(
+    quick: Annotated[bool, typer.Option(help="Fewer prompts: under five minutes.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+    config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+) -> None:
+    """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
+    count, max_tokens = (16, 96) if quick else (48, 128)
+    proposals = ("coupled", "cps") if quick else ("coupled", "cps", "argmax")
+    rows = asyncio.run(_measure(read(config), count, max_tokens, proposals))
+    table = as_markdown(rows)
+    Console(highlight=False, soft_wrap=True).print(table)
+    out = json_file or RESULTS / "bench.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
+    if json_file is None:
+        (RESULTS / "bench.md").write_text(table)
+
+
+async def _measure(
+    file: ServeFile, count: int, max_tokens: int, proposals: tuple[str, ...]
+) -> list[Row]:
+    texts = prompts(count)
+    modes = [dlm(proposal) for proposal in proposals]
+    rows = await _in_process(file, texts, max_tokens, modes)
+    return rows + await _through_cluster(file, texts, max_tokens, modes)
+
+
+async def _in_process(
+    file: ServeFile, texts: list[str], max_tokens: int, modes: list[Any]
+) -> list[Row]:
+    # Imported here: the cluster's own processes need the memory, and this one no torch by then.
+    from bench.peers import Transformers
+    from bench.process import ProcessBench
+    from deployments.in_process import engines
+
+    config = file.application.args
+    rows: list[Row] = []
+    wide = parse(ForedraftConfig, _two_cores(file))
+    async with engines(config) as loaded, engines(wide) as two_cores:
+        peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
+        bench = ProcessBench(loaded, two_cores, config.orchestrator, peers, max_tokens)
+        for temperature in TEMPERATURES:
+            rows += await bench.measure(texts, temperature, modes)
+    return rows
+
+
+async def _through_cluster(
+    file: ServeFile, texts: list[str], max_tokens: int, modes: list[Any]
+) -> list[Row]:
+    from bench.cluster import measure
+
+    rows: list[Row] = []
+    with running(file) as cluster, cluster.beside(_two_cores(file), "/two-cores") as wide:
+        async with CompletionClient(cluster.url) as one, CompletionClient(wide) as two:
+            for temperature in TEMPERATURES:
+                rows += await measure(one, two, texts, temperature, max_tokens, modes)
+    return rows
+
+
+def _two_cores(file: ServeFile) -> dict[str, Any]:
+    """Return the same application's arguments with a verifier that uses both cores."""
+    args = file.application.args.model_dump()
+    args["verifier"]["service"]["threads"] = 2
+    return args
+
+
+def _machine() -> dict[str, str]:
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,92 @@
+"""Runs in one process: the same engines and orchestrator, without Ray, HTTP or gRPC."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bench.ngram import LookupDrafter
+from bench.peers import Transformers
+from bench.rows import Row, Run, row
+from bench.workload import PLAIN, Mode, sampling
+from deployments.in_process import Engines
+from deployments.ingress.api import SpeculativeOptions
+from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.request import GenerationRequest, StepEvent
+from foredraft.types import SamplingParams
+
+if TYPE_CHECKING:
+    from deployments.orchestrator.ports import DrafterPort
+
+NGRAM = Mode("n-gram lookup")
+HF_PLAIN = "transformers plain"
+HF_LOOKUP = "transformers prompt lookup"
+
+
+class ProcessBench:
+    """Decodes prompts in this process, in every way, in turn."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        two_cores: Engines,
+        config: OrchestratorConfig,
+        peers: Transformers,
+        max_tokens: int,
+    ) -> None:
+        self._engines = engines
+        self._two_cores = two_cores
+        self._config = config
+        self._peers = peers
+        self._max_tokens = max_tokens
+
+    async def measure(
+        self, prompts: Sequence[str], temperature: float, modes: Sequence[Mode]
+    ) -> list[Row]:
+        """Return a row per way of decoding, plain first, our drafters, then `transformers`."""
+        runs: dict[str, list[Run]] = {}
+        wide: list[Run] = []
+        for index, text in enumerate(prompts):
+            prompt = tuple(self._engines.tokenizer.encode(text).ids)
+            params = sampling(temperature, index)
+            wide.append(await self._decode(prompt, params, PLAIN, self._two_cores))
+            for mode in (PLAIN, *modes, NGRAM):
+                decoded = await self._decode(prompt, params, mode, self._engines)
+                runs.setdefault(mode.name, []).append(decoded)
+            for name, lookup in ((HF_PLAIN, False), (HF_LOOKUP, True)):
+                answer = self._peers.run(prompt, params, self._max_tokens, lookup)
+                runs.setdefault(name, []).append(answer)
+        plain = runs[PLAIN.name]
+        return [
+            row("process", name, temperature, self._max_tokens, of_mode, plain, wide)
+            for name, of_mode in runs.items()
+        ]
+
+    async def _decode(
+        self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode, engines: Engines
+    ) -> Run:
+        drafter: DrafterPort = LookupDrafter() if mode is NGRAM else engines.drafter
+        options = SpeculativeOptions.model_validate(mode.options)
+        request = GenerationRequest(
+            session_id=uuid.uuid4().hex,
+            prompt=prompt,
+            sampling=params,
+            max_new_tokens=self._max_tokens,
+            stop_token_ids=engines.eos,
+            speculate=options.enabled,
+        )
+        tokens: list[int] = []
+        report = None
+        start = time.perf_counter()
+        config = options.applied_to(self._config)
+        async for event in generate(request, drafter, engines.verifier, config):
+            if isinstance(event, StepEvent):
+                tokens += [committed.token for committed in event.tokens]
+                seconds = time.perf_counter() - start
+            else:
+                report = event.report
+        assert report is not None
+        return Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)

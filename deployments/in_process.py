@@ -1,0 +1,60 @@
+"""Both services' engines in this process, without Ray or gRPC: for one prompt and for the bench."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from deployments.config import ForedraftConfig, model_path
+from deployments.orchestrator.local import LocalDrafter, LocalVerifier
+from drafter_service.batcher import Batcher
+from drafter_service.load import load_engine as load_drafter
+from foredraft.types import ModelInfo
+from verifier_service.loading import load_engine as load_verifier
+from verifier_service.runner import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The loaded pair behind the orchestrator's ports."""
+
+    tokenizer: Tokenizer
+    drafter: LocalDrafter
+    verifier: LocalVerifier
+    target: ModelInfo
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The token ids that end a text."""
+        found = self.tokenizer.token_to_id("<|eos|>")
+        return () if found is None else (found,)
+
+
+@asynccontextmanager
+async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
+    """Load both models, each into a worker thread; stop the threads on exit."""
+    drafter_config = config.drafter.service.model_copy(
+        update={"model": Path(model_path(config.drafter.service.model))}
+    )
+    verifier_config = config.verifier.service.model_copy(
+        update={"model": Path(model_path(config.verifier.service.model))}
+    )
+    batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
+    runner = Runner(partial(load_verifier, verifier_config))
+    try:
+        await batcher.start()
+        info = await runner.ready()
+        yield Engines(
+            Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
+            LocalDrafter(batcher),
+            LocalVerifier(runner),
+            info,
+        )
+    finally:
+        await batcher.stop()
+        await runner.stop()
