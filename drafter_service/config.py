@@ -1,0 +1,69 @@
+"""The drafter's configuration: strict, validated once, passed down in pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from foredraft.limits import MAX_DRAFT
+from foredraft.strict import StrictModel
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class ScorerConfig(StrictModel):
+    """The causal proxy: a linear mixture of the parts with a weight above 0; none means uniform."""
+
+    edge: Weight = 0.6
+    """The model's own edge head."""
+    context: Weight = 0.3
+    """n-grams of the session's own text."""
+    static: Weight = 0.1
+    """The n-gram table that comes with the model; left out where the model has none."""
+    kenlm: Weight = 0.0
+    """A KenLM model over token ids, from kenlm_path; needs the kenlm package."""
+    kenlm_path: Path | None = None
+    context_order: int = Field(default=4, ge=1, le=8)
+    context_window: int = Field(default=4096, ge=1)
+
+
+class CPSConfig(StrictModel):
+    """Path search (DiffuSpec Sec. 4.2): tau and M_max of Eq. 6, lambda of Eq. 7, the beam."""
+
+    tau: float = Field(default=0.95, gt=0, le=1)
+    max_candidates: int = Field(default=8, ge=1)
+    weight: float = Field(default=0.2, ge=0, le=1)
+    beam: int = Field(default=4, ge=1)
+    scorer: ScorerConfig = ScorerConfig()
+
+
+class DrafterConfig(StrictModel):
+    """One drafter process."""
+
+    model: Path
+    """The drafter's folder: config.json, model.safetensors."""
+    tokenizer: Path | None = None
+    """The tokenizer.json whose hash is reported; by default the one beside the model's folder."""
+    dtype: Literal["int8", "bfloat16", "float32"] = "int8"
+    threads: int = Field(default=1, ge=1)
+    candidates: int = Field(default=32, ge=2)
+    """Candidates taken from each slot before pruning; EOS is always one of them."""
+    cps: CPSConfig = CPSConfig()
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+    """0 picks a free one."""
+    max_sessions: int = Field(default=256, ge=1)
+    cache_tokens: int = Field(default=65_536, ge=1)
+    """Bound on cached tokens of all sessions together; the least recent session gives way."""
+    prefill_rows: int = Field(default=256, ge=1)
+    """Most prefix tokens of one session in one pass."""
+    max_queue: int = Field(default=1024, ge=1)
+    """Proposals that may wait; one more is refused."""
+    max_pending: int = Field(default=8, ge=1, le=MAX_DRAFT)
+    """Unanswered proposals of one stream, beyond which it is not read."""
+    idle_ttl_s: float = Field(default=300.0, gt=0)
+    """A stream that asks for nothing for so long is ended."""
+    open_timeout_s: float = Field(default=10.0, gt=0)
+    """A stream must open within this time."""

@@ -1,0 +1,137 @@
+"""Causal proxies for path search: the l^ng of DiffuSpec Eq. 7, behind one port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from drafter_service.core.lattice import Floats, Ints, Lattice
+
+Path = tuple[int, ...]
+
+
+class BlockScorer(Protocol):
+    """A causal proxy bound to one prefix and one lattice."""
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        """Return log-scores [B, w] of the slot's candidates after each of B paths.
+
+        paths hold the tokens chosen at slots 0..slot-1, parents [B] the column of the last one (0
+        at slot 0). Every score is finite; those of unused places are not read.
+        """
+
+
+class CausalScorer(Protocol):
+    """Scores a token from the tokens before it."""
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return the scorer of one block; context holds the prefix's last tokens, oldest first."""
+
+
+class Uniform:
+    """No opinion: every candidate after every path scores 0."""
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return a scorer of zeros."""
+        return _Constant(lattice.tokens.shape[1])
+
+
+class _Constant:
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        return np.zeros((len(paths), self._width))
+
+
+class EdgeScorer:
+    """The model's own edge head: log of softmax(log q + edge) over the lattice's candidates.
+
+    Without an edge head it is log q, normalised over the candidates.
+    """
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return the scorer of the lattice's edges; the context is already in edge[0]."""
+        logits = lattice.log_q[:, None, :]
+        if lattice.edge is not None:
+            logits = logits + lattice.edge
+        top = logits.max(axis=2, keepdims=True)
+        log_p = logits - top - np.log(np.exp(logits - top).sum(axis=2, keepdims=True))
+        return _Table(np.where(np.isfinite(log_p), log_p, 0.0))
+
+
+class _Table:
+    def __init__(self, scores: Floats) -> None:
+        self._scores = scores
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        table: Floats = self._scores[slot]
+        # Without edges there is one row for all parents.
+        rows: Floats = table[parents if len(table) > 1 else np.zeros_like(parents)]
+        return rows
+
+
+class Mixture:
+    """Linear interpolation: the log of the weighted sum of the parts' probabilities."""
+
+    def __init__(self, parts: Sequence[tuple[float, CausalScorer]]) -> None:
+        total = sum(weight for weight, _ in parts)
+        self._parts = [(weight / total, scorer) for weight, scorer in parts]
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return the mixture of the parts bound to the same block."""
+        return _BoundMixture([(w, scorer.bind(lattice, context)) for w, scorer in self._parts])
+
+
+class _BoundMixture:
+    def __init__(self, parts: Sequence[tuple[float, BlockScorer]]) -> None:
+        self._parts = parts
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        # A part may underflow to 0 where another has no mass either; the floor keeps it finite.
+        total: Floats = np.full((), 1e-30)
+        for weight, part in self._parts:
+            total = total + weight * np.exp(part.step(slot, paths, parents))
+        mixed: Floats = np.log(total)
+        return mixed
+
+
+class KenLMScorer:
+    """A KenLM model over token ids written as words: the proxy that DiffuSpec used."""
+
+    def __init__(self, path: str) -> None:
+        import kenlm
+
+        self._model: Any = kenlm.Model(path)
+        self._state: Any = kenlm.State
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return the scorer of one block; each path keeps its KenLM state."""
+        state = self._state()
+        self._model.NullContextWrite(state)
+        for token in context:
+            following = self._state()
+            self._model.BaseScore(state, str(token), following)
+            state = following
+        return _BoundKenLM(self._model, self._state, lattice.tokens.tolist(), state)
+
+
+class _BoundKenLM:
+    _LN_10 = 2.302585092994046
+
+    def __init__(self, model: Any, state: Any, tokens: list[list[int]], start: Any) -> None:
+        self._model, self._new_state, self._tokens = model, state, tokens
+        self._states: dict[Path, Any] = {(): start}
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        scores = np.empty((len(paths), len(self._tokens[slot])))
+        following: dict[Path, Any] = {}
+        for row, path in enumerate(paths):
+            for column, token in enumerate(self._tokens[slot]):
+                state = self._new_state()
+                scores[row, column] = self._model.BaseScore(self._states[path], str(token), state)
+                following[*path, token] = state
+        self._states = following
+        return scores * self._LN_10

@@ -1,0 +1,126 @@
+"""An n-gram model of the session's own prefix: text that repeats itself is drafted from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from drafter_service.core.lattice import Floats, Ints, Lattice
+
+if TYPE_CHECKING:
+    from drafter_service.core.causal_scorer import BlockScorer, Path
+
+
+class _Followers:
+    """How often each token followed one context."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts: dict[int, int] = {}
+        self.total = 0
+
+
+class ContextNgram:
+    """Interpolated counts of the last `window` tokens, updated token by token.
+
+    p_o(w | context of o tokens) = (c(context, w) + a p_{o-1}(w)) / (c(context) + a), from the
+    uniform distribution up to o = order - 1. Memory is bounded by order times window entries.
+    """
+
+    def __init__(
+        self, vocab_size: int, order: int = 4, window: int = 4096, pseudocount: float = 0.5
+    ) -> None:
+        self._vocab_size, self._order = vocab_size, order
+        self._window, self._pseudocount = window, pseudocount
+        self._tables: list[dict[Path, _Followers]] = [{} for _ in range(order)]
+        self._tokens: list[int] = []
+        self._forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Count tokens as the continuation of what was counted; forget what leaves the window."""
+        for token in tokens:
+            self._tokens.append(token)
+            self._count(len(self._tokens) - 1, 1)
+        while len(self._tokens) - self._forgotten > self._window:
+            self._count(self._forgotten, -1)
+            self._forgotten += 1
+
+    def truncate(self, length: int) -> None:
+        """Uncount all but the first `length` tokens."""
+        while len(self._tokens) > length:
+            if len(self._tokens) > self._forgotten:
+                self._count(len(self._tokens) - 1, -1)
+            self._tokens.pop()
+        self._forgotten = min(self._forgotten, length)
+
+    def _count(self, at: int, change: int) -> None:
+        """Add change to every n-gram that ends at index `at`."""
+        tokens, token = self._tokens, self._tokens[at]
+        for length in range(min(self._order, at + 1)):
+            table, context = self._tables[length], tuple(tokens[at - length : at])
+            followers = table.get(context)
+            if followers is None:
+                followers = table[context] = _Followers()
+            count = followers.counts.get(token, 0) + change
+            followers.total += change
+            if count:
+                followers.counts[token] = count
+            else:
+                del followers.counts[token]
+                if not followers.total:
+                    del table[context]
+
+    def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
+        """Return the scorer of one block after context, the end of what was counted."""
+        tail = tuple(context[-(self._order - 1) :]) if self._order > 1 else ()
+        floor = 1.0 / self._vocab_size
+        return _BoundContext(self._tables, tail, lattice.tokens.tolist(), self._pseudocount, floor)
+
+
+class _BoundContext:
+    def __init__(
+        self,
+        tables: list[dict[Path, _Followers]],
+        tail: Path,
+        tokens: list[list[int]],
+        pseudocount: float,
+        floor: float,
+    ) -> None:
+        self._tables, self._tail, self._tokens = tables, tail, tokens
+        self._pseudocount, self._floor = pseudocount, floor
+
+    def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
+        candidates = self._tokens[slot]
+        unigram = self._mix([self._floor] * len(candidates), candidates, self._tables[0].get(()))
+        rows = []
+        for path in paths:
+            history = self._tail + path
+            row = unigram
+            # A context that was never seen has no longer one that was.
+            for length in range(1, min(len(self._tables), len(history) + 1)):
+                followers = self._tables[length].get(history[-length:])
+                if followers is None:
+                    break
+                row = self._mix(row, candidates, followers)
+            rows.append(row)
+        scores: Floats = np.log(np.array(rows))
+        return scores
+
+    def _mix(
+        self, lower: list[float], candidates: list[int], followers: _Followers | None
+    ) -> list[float]:
+        """Return one order's interpolated probabilities over those of the order below."""
+        if followers is None:
+            return lower
+        scale = 1.0 / (followers.total + self._pseudocount)
+        carry, counts = self._pseudocount * scale, followers.counts
+        return [
+            carry * p + counts.get(token, 0) * scale
+            for p, token in zip(lower, candidates, strict=True)
+        ]

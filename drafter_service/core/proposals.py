@@ -1,0 +1,131 @@
+"""The proposal strategies: from one diffusion pass to the tokens of a block. Pure functions.
+
+None of them can change the output: the verifier keeps a drafted token only while it equals its own,
+which is exact for every proposal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drafter_service.core.causal_scorer import CausalScorer
+from drafter_service.core.lattice import (
+    NEVER,
+    BlockScores,
+    Floats,
+    generated_len,
+    prune,
+)
+from drafter_service.core.path_search import SearchParams, beam_search
+from foredraft.noise import gumbel
+from foredraft.types import SamplingParams
+
+NO_GUESS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedPath:
+    """A block's tokens, DiffuSpec's L_gen (Eq. 8), and the guess of the token after the block.
+
+    tokens ends at the first EOS, inclusive, and then bonus_guess is NO_GUESS.
+    """
+
+    tokens: tuple[int, ...]
+    generated_len: int
+    bonus_guess: int
+
+
+def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
+    """Return each slot's best candidate by itself; scores has num_tokens + 1 slots."""
+    return _split(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
+
+
+def coupled_path(
+    scores: BlockScores, num_tokens: int, eos: int, sampling: SamplingParams, position: int
+) -> DraftedPath:
+    """Return the path that the drafter draws with the target's noise, token by token.
+
+    Slot j takes argmax of processed (log q + edge after the token just chosen) / T + g(seed,
+    position + j, v) over its candidates; at temperature 0 there is no noise. With q near p it
+    agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
+    """
+    noise = shared_noise(scores, sampling, position)
+    path: list[int] = []
+    chosen = 0
+    for slot, row in enumerate(scores.tokens):
+        logits = scores.log_q[slot]
+        if scores.edge is not None:
+            logits = logits + scores.edge[slot, chosen]
+        chosen = int(np.argmax(process(logits, sampling) + noise[slot]))
+        path.append(int(row[chosen]))
+        if path[-1] == eos:
+            break
+    return _split(path, scores, num_tokens, eos)
+
+
+def cps_path(
+    scores: BlockScores,
+    num_tokens: int,
+    eos: int,
+    sampling: SamplingParams,
+    context: Sequence[int],
+    scorer: CausalScorer,
+    params: SearchParams,
+) -> DraftedPath:
+    """Return the best path of a beam search over the pruned lattice (DiffuSpec Sec. 4.2).
+
+    context is the whole prefix.
+    Above temperature 0 the scores carry the target's noise, so the path is a deterministic function
+    of prefix and seed that is likelier to agree with the target's draws.
+    """
+    noise = shared_noise(scores, sampling, len(context))
+    if sampling.temperature > 0:
+        allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
+        noise = np.where(allowed, noise, NEVER)
+    lattice = prune(scores, noise, sampling.temperature, params.tau, params.max_candidates, eos)
+    path = beam_search(lattice, scorer.bind(lattice, context), params, sampling.temperature, eos)
+    return _split(path, scores, num_tokens, eos)
+
+
+def shared_noise(scores: BlockScores, sampling: SamplingParams, position: int) -> Floats:
+    """Return g(seed, position + slot, token) for every candidate, [k, M]; zero at temperature 0."""
+    if sampling.temperature == 0:
+        return np.zeros(scores.tokens.shape)
+    positions = np.arange(position, position + len(scores.tokens), dtype=np.int64)
+    return gumbel(sampling.seed, positions, scores.tokens)
+
+
+def process(logits: Floats, sampling: SamplingParams) -> Floats:
+    """Return logits [M] / T with NEVER where top-k, top-p or min-p drops the candidate.
+
+    The filters see the candidates' mass only, where the target sees the vocabulary's: a difference
+    that can cost agreement and nothing else. At temperature 0 logits are returned as they are.
+    """
+    if sampling.temperature == 0:
+        return logits
+    scaled = logits / sampling.temperature
+    if sampling.top_k == 0 and sampling.top_p >= 1.0 and sampling.min_p == 0.0:
+        return scaled
+    order = np.argsort(-scaled, kind="stable")
+    mass = np.exp(scaled[order] - scaled[order[0]])
+    keep = mass >= sampling.min_p
+    if 0 < sampling.top_k < len(mass):
+        keep[sampling.top_k :] = False
+    kept = np.where(keep, mass, 0.0)
+    keep &= np.cumsum(kept) - kept < sampling.top_p * kept.sum()
+    keep[0] = True
+    scaled[order[~keep]] = NEVER
+    return scaled
+
+
+def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
+    """Cut a path over num_tokens + 1 slots into the block and the guess of the token after it."""
+    tokens = tuple(path[:num_tokens])
+    if eos in tokens:
+        tokens = tokens[: tokens.index(eos) + 1]
+    ended = len(path) <= num_tokens or tokens[-1] == eos
+    guess = NO_GUESS if ended else path[num_tokens]
+    return DraftedPath(tokens, generated_len(scores, num_tokens, eos), guess)

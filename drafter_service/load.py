@@ -1,0 +1,150 @@
+"""From a configuration to an engine: the model's files checked, the model, the strategies."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import torch
+
+from drafter_service.config import CPSConfig, DrafterConfig, ScorerConfig
+from drafter_service.core.causal_scorer import (
+    CausalScorer,
+    EdgeScorer,
+    KenLMScorer,
+    Mixture,
+    Uniform,
+)
+from drafter_service.core.context_ngram import ContextNgram
+from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
+from drafter_service.core.ngram_table import NgramTable
+from drafter_service.core.path_search import SearchParams
+from drafter_service.core.static_ngram import StaticNgram
+from drafter_service.engine import DrafterEngine
+from drafter_service.manifest import find_tokenizer, verify_files
+from drafter_service.model.block_causal import BlockCausalDLM
+from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
+from drafter_service.model.int8 import to_int8
+from drafter_service.model.port import Capabilities
+from drafter_service.strategies import CPS, Argmax, Coupled, Strategy
+from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.prefix import hash_prefix
+from foredraft.types import (
+    Base,
+    DraftOpen,
+    ModelInfo,
+    Proposal,
+    Propose,
+    SamplingParams,
+)
+
+
+def load_engine(config: DrafterConfig) -> DrafterEngine:
+    """Return a warmed-up engine. Raise WeightsError or ConfigError if it cannot be had.
+
+    Call it in the thread that will run the engine: torch's thread count is set here.
+    """
+    torch.set_num_threads(config.threads)
+    verify_files(config.model)
+    model = _load_model(config)
+    capabilities = model.capabilities
+    strategies = Strategies(config.cps, capabilities, _load_ngram(config.model, config.cps.scorer))
+    tokenizer = config.tokenizer or find_tokenizer(config.model)
+    info = ModelInfo(
+        vocab_size=capabilities.vocab_size,
+        max_len=capabilities.max_len,
+        tokenizer_hash=hashlib.sha256(tokenizer.read_bytes()).hexdigest() if tokenizer else "",
+        numerics=config.dtype,
+        name=capabilities.name,
+    )
+    engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
+    _warm_up(engine)
+    return engine
+
+
+class Strategies:
+    """Makes a session's strategy; what all sessions share is made once."""
+
+    def __init__(
+        self, config: CPSConfig, capabilities: Capabilities, static: StaticNgram | None
+    ) -> None:
+        self._config, self._capabilities, self._static = config, capabilities, static
+        scorer = config.scorer
+        self._kenlm = _load_kenlm(scorer) if scorer.kenlm > 0 else None
+        self._params = SearchParams(config.tau, config.max_candidates, config.weight, config.beam)
+
+    def make(self, request: DraftOpen) -> Strategy:
+        """Return the strategy that the request asks for."""
+        eos = self._capabilities.eos
+        match request.proposal:
+            case Proposal.ARGMAX:
+                return Argmax(eos)
+            case Proposal.COUPLED:
+                return Coupled(eos, request.sampling)
+            case Proposal.CPS:
+                config = self._config.scorer
+                ngram = ContextNgram(
+                    self._capabilities.vocab_size, config.context_order, config.context_window
+                )
+                return CPS(eos, request.sampling, self._params, self._scorer(ngram), ngram)
+
+    def _scorer(self, ngram: ContextNgram) -> CausalScorer:
+        config = self._config.scorer
+        parts: list[tuple[float, CausalScorer]] = [
+            (config.edge, EdgeScorer()),
+            (config.context, ngram),
+        ]
+        if self._static is not None:
+            parts.append((config.static, self._static))
+        if self._kenlm is not None:
+            parts.append((config.kenlm, self._kenlm))
+        parts = [part for part in parts if part[0] > 0]
+        return Mixture(parts) if parts else Uniform()
+
+
+def _load_model(config: DrafterConfig) -> EmbeddedDrafter:
+    wide = torch.float32 if config.dtype == "int8" else getattr(torch, config.dtype)
+    try:
+        model = BlockCausalDLM.load(config.model, wide)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"the drafter's model cannot be loaded: {error}") from error
+    tokens = model.config.max_position_embeddings
+    shape = CacheShape(max(1, config.cache_tokens // tokens), tokens)
+    cache_dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
+    if config.dtype == "int8":
+        model = to_int8(model)
+    return EmbeddedDrafter(model, shape, config.candidates, cache_dtype)
+
+
+def _load_ngram(model: Path, config: ScorerConfig) -> StaticNgram | None:
+    """Return the table in the model's folder or beside it; None if it is not used or not there."""
+    for folder in (model, model.parent):
+        if config.static > 0 and (folder / NGRAM_FILE).is_file():
+            try:
+                return StaticNgram(NgramTable.load(folder))
+            except ValueError as error:
+                raise WeightsError(f"the n-gram table cannot be used: {error}") from error
+    return None
+
+
+def _load_kenlm(config: ScorerConfig) -> KenLMScorer:
+    if config.kenlm_path is None:
+        raise ConfigError("cps.scorer.kenlm needs kenlm_path", param="cps.scorer.kenlm_path")
+    try:
+        return KenLMScorer(str(config.kenlm_path))
+    except ImportError:
+        raise ConfigError("the kenlm package is not installed", param="cps.scorer.kenlm") from None
+
+
+def _warm_up(engine: DrafterEngine) -> None:
+    """Run one block, so that no session waits for it; raise if its scores are not finite."""
+    prefix = (0,) * 32
+    request = DraftOpen("warm-up", prefix, SamplingParams(), Proposal.CPS, len(prefix))
+    handle, _ = engine.open(request)
+    base = Base("warm-up", 0, len(prefix), hash_prefix(prefix))
+    [answer] = engine.propose([(handle, Propose(base, len(prefix), (), engine.max_block))])
+    engine.close(handle)
+    if isinstance(answer, CorruptModelOutput):
+        raise WeightsError("the drafter's scores are not finite")
+    if isinstance(answer, ForedraftError):
+        raise answer

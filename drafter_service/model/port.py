@@ -1,0 +1,57 @@
+"""What a diffusion drafter must do to be served: one pass over many sessions' blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from drafter_service.core.lattice import BlockScores
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one model can do; the engine adapts to it.
+
+    max_block is the largest number of mask slots in one block. prefix_kv says how a prefix's keys
+    and values relate to what follows: "exact" if they never change and can be cached, "none" if
+    the whole prefix must be fed each time. cache_slots sessions of up to cache_tokens tokens, mask
+    slots included, can be held at once.
+    """
+
+    name: str
+    vocab_size: int
+    max_len: int
+    eos: int
+    max_block: int
+    prefix_kv: Literal["exact", "none"]
+    cache_slots: int
+    cache_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRequest:
+    """One session's part of a pass.
+
+    cache slot `slot` holds the session's first `start` tokens; `tokens`, at least one, follow them
+    and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
+    """
+
+    slot: int
+    start: int
+    tokens: Sequence[int]
+    num_slots: int
+
+
+class DiffusionLM(Protocol):
+    """A family of diffusion drafters behind the engine."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this model can do."""
+
+    def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
+        """Return the candidates of every request's mask slots, from ONE forward pass.
+
+        Requests name distinct cache slots. The mask token is never a candidate.
+        """

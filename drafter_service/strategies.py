@@ -1,0 +1,77 @@
+"""One session's way from diffusion scores to a block: the proposal strategies, with their state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from drafter_service.core.causal_scorer import CausalScorer
+from drafter_service.core.context_ngram import ContextNgram
+from drafter_service.core.lattice import BlockScores
+from drafter_service.core.path_search import SearchParams
+from drafter_service.core.proposals import DraftedPath, argmax_path, coupled_path, cps_path
+from foredraft.types import SamplingParams
+
+
+class Strategy(Protocol):
+    """Draws one session's paths; told of every change of the session's context."""
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """The context is now its first keep_len tokens + append."""
+
+    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> DraftedPath:
+        """Return the path over scores' num_tokens + 1 slots, which follow the context."""
+
+
+class Argmax:
+    """Each slot's best candidate by itself."""
+
+    def __init__(self, eos: int) -> None:
+        self._eos = eos
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Nothing is kept of the context."""
+
+    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> DraftedPath:
+        """Return argmax_path."""
+        return argmax_path(scores, num_tokens, self._eos)
+
+
+class Coupled:
+    """A walk that shares the target's noise."""
+
+    def __init__(self, eos: int, sampling: SamplingParams) -> None:
+        self._eos, self._sampling = eos, sampling
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Nothing is kept of the context."""
+
+    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> DraftedPath:
+        """Return coupled_path."""
+        return coupled_path(scores, num_tokens, self._eos, self._sampling, len(context))
+
+
+class CPS:
+    """Path search with a causal proxy, part of which learns the session's own text."""
+
+    def __init__(
+        self,
+        eos: int,
+        sampling: SamplingParams,
+        params: SearchParams,
+        scorer: CausalScorer,
+        ngram: ContextNgram,
+    ) -> None:
+        self._eos, self._sampling, self._params = eos, sampling, params
+        self._scorer, self._ngram = scorer, ngram
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Count the new context."""
+        self._ngram.truncate(keep_len)
+        self._ngram.extend(append)
+
+    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> DraftedPath:
+        """Return cps_path."""
+        return cps_path(
+            scores, num_tokens, self._eos, self._sampling, context, self._scorer, self._params
+        )
