@@ -1,0 +1,1 @@
+"""Drafter service: proposes tokens for the verifier to check."""

@@ -1,0 +1,122 @@
+"""A compact static trigram table with backoff, read with numpy alone: the causal scorer of path
+search.
+
+Layout of ngram.safetensors, V being the vocabulary size. Contexts of two tokens (u, v) are keyed u
+* V + v, sorted; the entries of a context are sorted by token. Absent entries back off: log p(w | u
+v) = backoff(u v) + log p(w | v), and in the same way from v to the unigram, which covers every
+token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file, save_file
+
+FILE_NAME = "ngram.safetensors"
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NgramTable:
+    """Log-probabilities are natural. Offsets delimit each context's entries: entries[offsets[i] :
+    offsets[i + 1]].
+    """
+
+    unigram: FloatArray
+    """[V] log p(w)"""
+    bigram_offsets: IntArray
+    """[V + 1]"""
+    bigram_tokens: npt.NDArray[np.uint16]
+    bigram_log_probs: FloatArray
+    bigram_backoff: FloatArray
+    """[V] log of the mass left for the unigram"""
+    trigram_keys: IntArray
+    """[contexts], sorted"""
+    trigram_offsets: IntArray
+    """[contexts + 1]"""
+    trigram_tokens: npt.NDArray[np.uint16]
+    trigram_log_probs: FloatArray
+    trigram_backoff: FloatArray
+    """[contexts] log of the mass left for the bigram"""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens that the table covers."""
+        return len(self.unigram)
+
+    def score(self, context: Sequence[int], candidates: npt.NDArray[np.integer]) -> FloatArray:
+        """log p(w | last two tokens of context) for every candidate w; fp32, in the shape of
+        `candidates`.
+
+        A shorter context uses what there is. Raises IndexError for a candidate outside the
+        vocabulary.
+        """
+        words = np.asarray(candidates, dtype=np.int64)
+        scores: FloatArray = self.unigram[words]
+        if len(context) >= 1:
+            last = int(context[-1])
+            start, end = int(self.bigram_offsets[last]), int(self.bigram_offsets[last + 1])
+            scores = _refine(
+                words,
+                self.bigram_tokens[start:end],
+                self.bigram_log_probs[start:end],
+                scores + self.bigram_backoff[last],
+            )
+        if len(context) >= 2:
+            key = int(context[-2]) * self.vocab_size + int(context[-1])
+            index = int(np.searchsorted(self.trigram_keys, key))
+            if index < len(self.trigram_keys) and self.trigram_keys[index] == key:
+                start, end = int(self.trigram_offsets[index]), int(self.trigram_offsets[index + 1])
+                scores = _refine(
+                    words,
+                    self.trigram_tokens[start:end],
+                    self.trigram_log_probs[start:end],
+                    scores + self.trigram_backoff[index],
+                )
+        return scores
+
+    def save(self, directory: Path) -> None:
+        """Writes the table, log-probabilities as fp16, keys and offsets as int32."""
+        narrow = {np.dtype(np.float32): np.float16, np.dtype(np.int64): np.int32}
+        arrays = {
+            name: value.astype(narrow.get(value.dtype, value.dtype))
+            for name, value in vars(self).items()
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file(arrays, directory / FILE_NAME)
+
+    @classmethod
+    def load(cls, directory: Path) -> NgramTable:
+        """Reads a table. Raises FileNotFoundError when it is missing, ValueError when its keys are
+        not ours.
+        """
+        path = directory / FILE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"no n-gram table at {path}")
+        arrays = load_file(path)
+        expected = set(cls.__dataclass_fields__)
+        if arrays.keys() != expected:
+            raise ValueError(f"{path}: expected {sorted(expected)}, found {sorted(arrays)}")
+        wide = {np.dtype(np.float16): np.float32, np.dtype(np.int32): np.int64}
+        return cls(
+            **{
+                name: value.astype(wide.get(value.dtype, value.dtype))
+                for name, value in arrays.items()
+            }
+        )
+
+
+def _refine(
+    words: IntArray, tokens: npt.NDArray[np.uint16], log_probs: FloatArray, fallback: FloatArray
+) -> FloatArray:
+    """Replaces the fallback scores of the words that the context lists (`tokens` sorted)."""
+    if not len(tokens):
+        return fallback
+    index = np.minimum(np.searchsorted(tokens, words), len(tokens) - 1)
+    return np.where(tokens[index] == words, log_probs[index], fallback)

@@ -1,0 +1,1 @@
+"""Drafter networks, in plain torch: shared by training and by the service."""

@@ -1,0 +1,3 @@
+"""Training of the embedded model pair: corpus, tokenizer, target, drafter, path-search proxy,
+evaluation.
+"""

@@ -1,0 +1,205 @@
+"""Commands that rebuild the embedded pair.
+
+In order: corpus, tokenizer, target, drafter, proxy, evaluate, seal.
+
+Work files go below build/train, results below models/embedded. Every command can be repeated:
+finished parts are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Train the embedded target, drafter and proxy.", no_args_is_help=True)
+
+WORK = Path("build/train")
+EMBEDDED = Path("models/embedded")
+WorkOption = Annotated[Path, typer.Option(help="Folder of intermediate files.")]
+OutOption = Annotated[Path, typer.Option(help="Folder of the finished pair.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of every random choice.")]
+RanksOption = Annotated[int, typer.Option(help="Processes; 1 uses every core in one process.")]
+CompileOption = Annotated[bool, typer.Option("--compile/--no-compile", help="Use torch.compile.")]
+PROMPTS = "heldout_prompts.jsonl"
+
+
+@app.command()
+def corpus(work: WorkOption = WORK, seed: SeedOption = 0) -> None:
+    """Collect, clean and deduplicate Python source installed on this machine."""
+    from training.corpus import write_corpus
+
+    documents = write_corpus(work / "corpus.jsonl", seed)
+    size = sum(len(document.text) for document in documents)
+    typer.echo(f"{len(documents)} files, {size / 1e6:.1f} M characters")
+
+
+@app.command()
+def tokenizer(work: WorkOption = WORK, out: OutOption = EMBEDDED, seed: SeedOption = 0) -> None:
+    """Train the tokenizer, encode the corpus, write the held-out prompts."""
+    import numpy as np
+
+    from training.corpus import held_out_files, read_corpus
+    from training.prompts import held_out_prompts, write_prompts
+    from training.tokenizer import encode_documents, save_tokenizer, train_tokenizer
+
+    documents = read_corpus(work / "corpus.jsonl")
+    trained = train_tokenizer(document.text for document in documents)
+    save_tokenizer(trained, out / "tokenizer")
+    streams = {
+        "core": [document for document in documents if document.core],
+        "rest": [document for document in documents if not document.core],
+        "heldout": held_out_files(),
+    }
+    for name, part in streams.items():
+        tokens = encode_documents(trained, part)
+        np.save(work / f"{name}.npy", tokens)
+        typer.echo(f"{name}: {tokens.size} tokens")
+    prompts = held_out_prompts(trained, seed)
+    write_prompts(out / PROMPTS, prompts)
+    typer.echo(f"{len(prompts)} held-out prompts")
+
+
+@app.command()
+def target(
+    work: WorkOption = WORK,
+    out: OutOption = EMBEDDED,
+    seed: SeedOption = 0,
+    minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 64.0,
+    ranks: RanksOption = 2,
+    layers: int = 8,
+    batch: int = 8,
+    micro_batch: int = 4,
+    lr: float = 3e-3,
+    compiled: CompileOption = True,
+) -> None:
+    """Train the target; resumes from its checkpoint."""
+    from training.target import TargetRun, run_rank, train_target
+
+    run = TargetRun(
+        data=work,
+        output=out / "target",
+        checkpoint=work / "target",
+        minutes=minutes,
+        lr=lr,
+        seed=seed,
+        layers=layers,
+        batch=batch,
+        micro_batch=micro_batch,
+        compile=compiled,
+    )
+    if ranks == 1:
+        train_target(run)
+    else:
+        _spawn(run_rank, ranks, run)
+
+
+@app.command()
+def drafter(
+    work: WorkOption = WORK,
+    out: OutOption = EMBEDDED,
+    seed: SeedOption = 0,
+    minutes: Annotated[
+        float, typer.Option(help="Distillation time; the schedule follows it.")
+    ] = 33.0,
+    shards: Annotated[int, typer.Option(help="Batches of continuations to generate first.")] = 60,
+    ranks: RanksOption = 2,
+    lr: float = 2e-3,
+    compiled: CompileOption = True,
+) -> None:
+    """Generate the target's continuations, then distil the drafter on them; both parts resume."""
+    from training.distill import DistillRun, run_distill_rank, train_drafter
+    from training.generate import GenerationPlan, generate_shards
+
+    plan = GenerationPlan(work, out / "target", work / "continuations", shards=shards, seed=seed)
+    run = DistillRun(
+        shards=plan.output,
+        target=out / "target",
+        output=out / "drafter",
+        checkpoint=work / "drafter",
+        minutes=minutes,
+        lr=lr,
+        seed=seed,
+        compile=compiled,
+    )
+    if ranks == 1:
+        generate_shards(plan)
+        train_drafter(run)
+        return
+    import torch.multiprocessing as mp
+
+    mp.spawn(_generate_rank, (ranks, plan), nprocs=ranks)
+    _spawn(run_distill_rank, ranks, run)
+
+
+@app.command()
+def proxy(
+    work: WorkOption = WORK,
+    out: OutOption = EMBEDDED,
+    corpus_tokens: Annotated[
+        int, typer.Option(help="Tokens of the core corpus to add.")
+    ] = 1_000_000,
+) -> None:
+    """Train the n-gram table of path search on the continuations and part of the corpus."""
+    from training.proxy import proxy_stream, train_proxy
+    from training.tokenizer import load_tokenizer
+
+    vocab = load_tokenizer(out / "tokenizer").get_vocab_size()
+    rows = proxy_stream(work / "continuations", work, corpus_tokens)
+    train_proxy(rows, vocab).save(out / "proxy")
+
+
+@app.command()
+def evaluate(
+    out: OutOption = EMBEDDED,
+    work: WorkOption = WORK,
+    prompts: Annotated[int, typer.Option(help="Held-out prompts, spread over all modules.")] = 64,
+    prompt_tokens: int = 128,
+    count: Annotated[int, typer.Option(help="Tokens of every continuation.")] = 128,
+    seed: SeedOption = 0,
+) -> None:
+    """Measure the pair on held-out prompts; prints the figures and writes them below the work
+    folder.
+    """
+    from training.evaluate import evaluate_pair, prompt_rows
+    from training.prompts import read_prompts
+    from training.tokenizer import load_tokenizer
+
+    encoder = load_tokenizer(out / "tokenizer")
+    everything = read_prompts(out / PROMPTS)
+    chosen = everything[:: max(1, len(everything) // prompts)][:prompts]
+    rows = prompt_rows([encoder.encode(prompt["text"]).ids for prompt in chosen], prompt_tokens)
+    report = json.dumps(evaluate_pair(out / "target", out / "drafter", rows, count, seed), indent=2)
+    (work / "evaluation.json").write_text(report + "\n")
+    typer.echo(report)
+
+
+@app.command()
+def seal(out: OutOption = EMBEDDED) -> None:
+    """Write the manifest with the sha256 of every file of the pair."""
+    from training.card import write_manifest
+
+    write_manifest(out)
+
+
+def _generate_rank(rank: int, world: int, plan: Any) -> None:
+    """Entry point of one generating process."""
+    from training.generate import generate_shards
+
+    generate_shards(plan, rank, world)
+
+
+def _spawn(entry: Callable[..., None], ranks: int, run: object) -> None:
+    """Runs `entry(rank, ranks, run, store)` in one process per rank."""
+    import torch.multiprocessing as mp
+
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(entry, (ranks, run, f"{folder}/store"), nprocs=ranks)
+
+
+if __name__ == "__main__":
+    app()

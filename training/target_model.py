@@ -1,0 +1,200 @@
+"""The target's training module: the Llama shape with fused projections, and its export to the
+Hugging Face layout.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class TargetShape:
+    """Sizes of the target. `hidden` must be `heads` times an even head size."""
+
+    vocab: int = 4096
+    hidden: int = 384
+    layers: int = 8
+    heads: int = 6
+    intermediate: int = 1024
+    rope_theta: float = 10_000.0
+    rms_eps: float = 1e-5
+    max_positions: int = 2048
+
+
+def rope_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """cos and sin [..., head_dim] in fp32 for integer positions [...], in the rotate-half layout of
+    Llama.
+    """
+    frequencies = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    angles = positions.float().unsqueeze(-1) * frequencies
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Applies rotary embedding to x [..., head_dim]; cos and sin broadcast against it."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class TargetLayer(nn.Module):
+    """One pre-norm Llama layer."""
+
+    def __init__(self, shape: TargetShape) -> None:
+        super().__init__()
+        h, f = shape.hidden, shape.intermediate
+        self.heads = shape.heads
+        self.attention_norm = nn.RMSNorm(h, shape.rms_eps)
+        self.qkv = nn.Linear(h, 3 * h, bias=False)
+        self.out = nn.Linear(h, h, bias=False)
+        self.mlp_norm = nn.RMSNorm(h, shape.rms_eps)
+        self.gate_up = nn.Linear(h, 2 * f, bias=False)
+        self.down = nn.Linear(f, h, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x [batch, length, hidden], cos and sin [length, head_dim]; causal."""
+        b, n, h = x.shape
+        q, k, v = (
+            self.qkv(self.attention_norm(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )
+        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, n, h))
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class TargetModel(nn.Module):
+    """Decoder with tied embeddings. Parameters are fp32; run it under bf16 autocast."""
+
+    def __init__(self, shape: TargetShape, seed: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(shape.vocab, shape.hidden)
+        self.layers = nn.ModuleList(TargetLayer(shape) for _ in range(shape.layers))
+        self.norm = nn.RMSNorm(shape.hidden, shape.rms_eps)
+        cos, sin = rope_tables(
+            torch.arange(shape.max_positions), shape.hidden // shape.heads, shape.rope_theta
+        )
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                residual = name.endswith(("out.weight", "down.weight"))
+                scale = 0.02 / (2 * shape.layers) ** 0.5 if residual else 0.02
+                nn.init.normal_(parameter, std=scale, generator=generator)
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """Final normalised hidden states [batch, length, hidden] of tokens [batch, length]."""
+        x = self.embedding(tokens)
+        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.norm(x)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        """Mean next-token cross-entropy in nats; labels [batch, length] are already shifted."""
+        logits = F.linear(self.hidden(tokens), self.embedding.weight)
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def hf_config(shape: TargetShape) -> dict[str, object]:
+    """The Hugging Face LlamaConfig fields of this shape."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "head_dim": shape.hidden // shape.heads,
+        "intermediate_size": shape.intermediate,
+        "rope_theta": shape.rope_theta,
+        "rms_norm_eps": shape.rms_eps,
+        "max_position_embeddings": shape.max_positions,
+        "tie_word_embeddings": True,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "initializer_range": 0.02,
+        "use_cache": True,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+        "torch_dtype": "bfloat16",
+    }
+
+
+def hf_tensors(model: TargetModel, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Weights under the names of LlamaForCausalLM (fused projections split again)."""
+    out: dict[str, Tensor] = {
+        "model.embed_tokens.weight": model.embedding.weight,
+        "model.norm.weight": model.norm.weight,
+    }
+    for index, layer in enumerate(model.layers):
+        base = f"model.layers.{index}."
+        for name, part in zip("qkv", layer.qkv.weight.chunk(3), strict=True):
+            out[f"{base}self_attn.{name}_proj.weight"] = part
+        out[f"{base}self_attn.o_proj.weight"] = layer.out.weight
+        for name, part in zip(("gate", "up"), layer.gate_up.weight.chunk(2), strict=True):
+            out[f"{base}mlp.{name}_proj.weight"] = part
+        out[f"{base}mlp.down_proj.weight"] = layer.down.weight
+        out[f"{base}input_layernorm.weight"] = layer.attention_norm.weight
+        out[f"{base}post_attention_layernorm.weight"] = layer.mlp_norm.weight
+    return {name: tensor.detach().to(dtype).contiguous() for name, tensor in out.items()}
+
+
+def export_target(model: TargetModel, directory: Path) -> None:
+    """Writes config.json, generation_config.json and model.safetensors (bf16)."""
+    directory.mkdir(parents=True, exist_ok=True)
+    save_file(
+        hf_tensors(model, torch.bfloat16),
+        directory / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    (directory / "config.json").write_text(json.dumps(hf_config(model.shape), indent=2) + "\n")
+    generation = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+
+
+def load_target(directory: Path) -> TargetModel:
+    """Reads an exported target back into the fused module, in fp32."""
+    config = json.loads((directory / "config.json").read_text())
+    shape = TargetShape(
+        vocab=config["vocab_size"],
+        hidden=config["hidden_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        intermediate=config["intermediate_size"],
+        rope_theta=config["rope_theta"],
+        rms_eps=config["rms_norm_eps"],
+        max_positions=config["max_position_embeddings"],
+    )
+    stored = load_file(directory / "model.safetensors")
+    weights = {name: tensor.float() for name, tensor in stored.items()}
+    state = {
+        "embedding.weight": weights["model.embed_tokens.weight"],
+        "norm.weight": weights["model.norm.weight"],
+    }
+    for index in range(shape.layers):
+        base, ours = f"model.layers.{index}.", f"layers.{index}."
+        attention = [weights[f"{base}self_attn.{part}_proj.weight"] for part in "qkv"]
+        gate_up = [weights[f"{base}mlp.{part}_proj.weight"] for part in ("gate", "up")]
+        state[ours + "qkv.weight"] = torch.cat(attention)
+        state[ours + "out.weight"] = weights[f"{base}self_attn.o_proj.weight"]
+        state[ours + "gate_up.weight"] = torch.cat(gate_up)
+        state[ours + "down.weight"] = weights[f"{base}mlp.down_proj.weight"]
+        state[ours + "attention_norm.weight"] = weights[f"{base}input_layernorm.weight"]
+        state[ours + "mlp_norm.weight"] = weights[f"{base}post_attention_layernorm.weight"]
+    model = TargetModel(shape, seed=0)
+    model.load_state_dict(state)
+    return model
