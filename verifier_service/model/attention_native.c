@@ -1,0 +1,381 @@
+/* What lies between a decoder layer's matrix products, row by row in a fixed order of arithmetic:
+ * attention over per-session KV caches, RMS norm, the gated activation.
+ *
+ * A row's result depends on nothing but the row: no loop bound, tile or summation order looks at
+ * how many rows or sessions share the call. Tiles are always full; what lies beyond a row's own
+ * position is masked, or enters as an exact zero. Plain C with GCC's vector types: built for the
+ * baseline, AVX2 and AVX-512, chosen when it is loaded; no -ffast-math.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16
+#define TILE 64         /* keys per tile; caches are padded to a multiple of it */
+#define QUERIES 32      /* queries that share one conversion of a tile */
+#define BLOCK 4         /* queries that share a register tile */
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float vec_at __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t half __attribute__((vector_size(2 * LANES)));
+typedef uint16_t half_at __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec load(const float *p) { return *(const vec_at *)p; }
+INLINE void store(float *p, vec x) { *(vec_at *)p = x; }
+INLINE vec splat(float x) { return (vec){0} + x; }
+INLINE vec pick(ints mask, vec a, vec b) {
+    return (vec)((mask & (ints)a) | (~mask & (ints)b));
+}
+
+INLINE vec load_bf16(const uint16_t *p) {
+    return (vec)(__builtin_convertvector(*(const half_at *)p, bits) << 16);
+}
+
+/* Round to bf16, nearest even; a NaN stays one. The result is kept in the upper half. */
+INLINE vec round_bf16(vec x) {
+    bits b = (bits)x;
+    bits rounded = (b + 0x7FFF + ((b >> 16) & 1)) & 0xFFFF0000u;
+    ints nan = x != x;
+    return (vec)((rounded & ~(bits)nan) | ((b | 0x00400000u) & 0xFFFF0000u & (bits)nan));
+}
+
+INLINE void store_bf16(uint16_t *p, vec x) {
+    *(half_at *)p = __builtin_convertvector((bits)round_bf16(x) >> 16, half);
+}
+
+INLINE float widen(uint16_t x) {
+    uint32_t b = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &b, 4);
+    return f;
+}
+
+/* Elements are bf16 or fp32; `wide` is a constant wherever this is inlined. */
+INLINE vec load_any(const void *p, int64_t i, int wide) {
+    return wide ? load((const float *)p + i) : load_bf16((const uint16_t *)p + i);
+}
+INLINE void store_any(void *p, int64_t i, vec x, int wide) {
+    if (wide) store((float *)p + i, x);
+    else store_bf16((uint16_t *)p + i, x);
+}
+INLINE vec round_any(vec x, int wide) { return wide ? x : round_bf16(x); }
+
+INLINE float sum_lanes(vec x) {
+    float s = 0;
+    for (int i = 0; i < LANES; i++) s += x[i];
+    return s;
+}
+
+/* e^x for x <= 88, relative error about 2e-7; below -87 it stays at e^-87; a NaN stays one. */
+INLINE vec exp_vec(vec x) {
+    x = pick(x < -87.0f, splat(-87.0f), x);
+    x = pick(x > 88.0f, splat(88.0f), x);
+    vec n = x * 1.44269504f;
+    n = (n + 12582912.0f) - 12582912.0f; /* nearest integer */
+    vec r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * (vec)((__builtin_convertvector(n, ints) + 127) << 23);
+}
+
+/* One session's rows in a batch. Caches are those of layer 0; layer_bytes leads to the next. */
+typedef struct {
+    char *keys;   /* [layers, kv_heads, head_dim, capacity] */
+    char *values; /* [layers, kv_heads, capacity, head_dim] */
+    int64_t layer_bytes, capacity, start, first, rows;
+} segment;
+
+typedef struct {
+    int64_t heads, kv_heads, head_dim, wide, count;
+    float scale;
+    const float *cos, *sin; /* [positions, head_dim / 2], or NULL: q and k are rotated already */
+    const segment *segments;
+} batch;
+
+/* A [heads, rows, head_dim] view: strides in elements, the last one is 1. */
+typedef struct {
+    const void *data;
+    int64_t head, row;
+} view;
+
+static _Thread_local float *scratch;
+static _Thread_local size_t scratch_floats;
+
+static float *reserve(size_t floats) {
+    if (floats > scratch_floats) {
+        free(scratch);
+        scratch = NULL;
+        scratch_floats = 0;
+        if (posix_memalign((void **)&scratch, 64, floats * sizeof(float))) return scratch = NULL;
+        scratch_floats = floats;
+    }
+    return scratch;
+}
+
+/* to[0..D) = the head's row, rotated to its position with every product and sum rounded as
+ * transformers' bf16 rotary embedding rounds them. */
+INLINE void rotate(float *to, const void *from, int64_t at, const batch *b, int64_t position,
+                   int wide) {
+    int64_t half_dim = b->head_dim / 2;
+    if (!b->cos) {
+        for (int64_t i = 0; i < b->head_dim; i += LANES) store(to + i, load_any(from, at + i, wide));
+        return;
+    }
+    for (int64_t i = 0; i < half_dim; i += LANES) {
+        vec c = load(b->cos + position * half_dim + i), s = load(b->sin + position * half_dim + i);
+        vec x = load_any(from, at + i, wide), y = load_any(from, at + half_dim + i, wide);
+        vec xc = round_any(x * c, wide), ys = round_any(y * s, wide);
+        vec yc = round_any(y * c, wide), xs = round_any(x * s, wide);
+        store(to + i, round_any(xc - ys, wide));
+        store(to + half_dim + i, round_any(yc + xs, wide));
+    }
+}
+
+/* Scores of n queries (n is 1 or BLOCK) with one tile of keys [D, TILE], summed over d in order. */
+INLINE void score_tile(float *scores, int64_t row, const float *q, const float *tile, int64_t D,
+                       int n) {
+    vec acc[BLOCK][TILE / LANES];
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < TILE / LANES; c++) acc[i][c] = splat(0);
+    for (int64_t d = 0; d < D; d++) {
+        vec k[TILE / LANES];
+        for (int c = 0; c < TILE / LANES; c++) k[c] = load(tile + d * TILE + c * LANES);
+        for (int i = 0; i < n; i++) {
+            vec x = splat(q[i * D + d]);
+            for (int c = 0; c < TILE / LANES; c++) acc[i][c] += x * k[c];
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < TILE / LANES; c++) store(scores + i * row + c * LANES, acc[i][c]);
+}
+
+/* out[n, w vectors] += weights[n, keys] x tile[keys, D], summed over keys in order. */
+INLINE void mix_tile(float *out, const float *weights, int64_t row, const float *tile, int64_t keys,
+                     int64_t D, int n, int w) {
+    vec acc[BLOCK][4];
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < w; c++) acc[i][c] = load(out + i * D + c * LANES);
+    for (int64_t j = 0; j < keys; j++) {
+        vec v[4];
+        for (int c = 0; c < w; c++) v[c] = load(tile + j * D + c * LANES);
+        for (int i = 0; i < n; i++) {
+            vec x = splat(weights[i * row + j]);
+            for (int c = 0; c < w; c++) acc[i][c] += x * v[c];
+        }
+    }
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < w; c++) store(out + i * D + c * LANES, acc[i][c]);
+}
+
+INLINE void mix_rows(float *out, const float *weights, int64_t row, const float *tile, int64_t keys,
+                     int64_t D, int n) {
+    int64_t d = 0;
+    for (; d + 4 * LANES <= D; d += 4 * LANES)
+        mix_tile(out + d, weights, row, tile + d, keys, D, n, 4);
+    for (; d < D; d += LANES) mix_tile(out + d, weights, row, tile + d, keys, D, n, 1);
+}
+
+/* Turn scores[0..limit) into e^(s - max) and return 1 / sum; [limit, padded) becomes zero. */
+INLINE float softmax(float *scores, int64_t limit, int64_t padded) {
+    int64_t end = (limit + LANES - 1) / LANES * LANES;
+    for (int64_t j = limit; j < end; j++) scores[j] = -__builtin_inff();
+    vec top = splat(-__builtin_inff());
+    for (int64_t j = 0; j < end; j += LANES) {
+        vec s = load(scores + j);
+        top = pick(s > top, s, top);
+    }
+    float most = top[0];
+    for (int i = 1; i < LANES; i++) most = top[i] > most ? top[i] : most;
+    for (int64_t j = 0; j < end; j += LANES) store(scores + j, exp_vec(load(scores + j) - most));
+    for (int64_t j = limit; j < padded; j++) scores[j] = 0;
+    vec sum = splat(0);
+    for (int64_t j = 0; j < end; j += LANES) sum += load(scores + j);
+    return 1.0f / sum_lanes(sum);
+}
+
+/* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group. */
+INLINE void attend_queries(const batch *b, const segment *s, const char *keys, const char *values,
+                           view q, int64_t kv_head, int64_t from, int64_t n, char *out,
+                           float *memory, int wide) {
+    int64_t D = b->head_dim, group = b->heads / b->kv_heads;
+    int64_t last = s->start + (from + n - 1) / group + 1;
+    int64_t padded = (last + TILE - 1) / TILE * TILE;
+    float *queries = memory, *mixed = queries + QUERIES * D, *tile = mixed + QUERIES * D;
+    float *scores = tile + TILE * D;
+    int64_t limit[QUERIES];
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
+        limit[i] = s->start + row + 1;
+        float *to = queries + i * D;
+        rotate(to, q.data, head * q.head + (s->first + row) * q.row, b, limit[i] - 1, wide);
+        for (int64_t d = 0; d < D; d += LANES) store(to + d, load(to + d) * b->scale);
+    }
+    for (int64_t t = 0; t < last; t += TILE) {
+        for (int64_t d = 0; d < D; d++)
+            for (int c = 0; c < TILE; c += LANES)
+                store(tile + d * TILE + c, load_any(keys, d * s->capacity + t + c, wide));
+        for (int64_t i = 0; i < n;) {
+            int block = n - i >= BLOCK ? BLOCK : 1;
+            if (limit[i + block - 1] > t) {
+                float *to = scores + i * padded + t;
+                if (block == BLOCK) score_tile(to, padded, queries + i * D, tile, D, BLOCK);
+                else score_tile(to, padded, queries + i * D, tile, D, 1);
+            }
+            i += block;
+        }
+    }
+    float scale[QUERIES];
+    for (int64_t i = 0; i < n; i++) scale[i] = softmax(scores + i * padded, limit[i], padded);
+    memset(mixed, 0, n * D * sizeof(float));
+    for (int64_t t = 0; t < last; t += TILE) {
+        int64_t stored = last - t < TILE ? last - t : TILE;
+        for (int64_t j = 0; j < stored * D; j += LANES)
+            store(tile + j, load_any(values, t * D + j, wide));
+        for (int64_t i = 0; i < n;) {
+            int block = n - i >= BLOCK ? BLOCK : 1;
+            int64_t reach = limit[i + block - 1] - t;
+            if (reach > TILE) reach = TILE;
+            if (reach > 0) {
+                const float *weights = scores + i * padded + t;
+                if (block == BLOCK) mix_rows(mixed + i * D, weights, padded, tile, reach, D, BLOCK);
+                else mix_rows(mixed + i * D, weights, padded, tile, reach, D, 1);
+            }
+            i += block;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
+        for (int64_t d = 0; d < D; d += LANES)
+            store_any(out, (row * b->heads + head) * D + d, load(mixed + i * D + d) * scale[i], wide);
+    }
+}
+
+INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values, view k, view v,
+                     int64_t kv_head, float *memory, int wide) {
+    int64_t D = b->head_dim;
+    for (int64_t row = 0; row < s->rows; row++) {
+        int64_t position = s->start + row, at = s->first + row;
+        rotate(memory, k.data, kv_head * k.head + at * k.row, b, position, wide);
+        for (int64_t d = 0; d < D; d++) {
+            if (wide) {
+                ((float *)keys)[d * s->capacity + position] = memory[d];
+            } else {
+                uint32_t x;
+                memcpy(&x, memory + d, 4);
+                ((uint16_t *)keys)[d * s->capacity + position] = x >> 16;
+            }
+        }
+        for (int64_t d = 0; d < D; d += LANES)
+            store_any(values, position * D + d,
+                      load_any(v.data, kv_head * v.head + at * v.row + d, wide), wide);
+    }
+}
+
+INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *out, int wide) {
+    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2, longest = 0;
+    for (int64_t i = 0; i < b->count; i++)
+        if (b->segments[i].capacity > longest) longest = b->segments[i].capacity;
+    float *memory = reserve(2 * QUERIES * D + TILE * D + QUERIES * longest);
+    if (!memory) return 1;
+    for (int64_t i = 0; i < b->count; i++) {
+        const segment *s = &b->segments[i];
+        for (int64_t h = 0; h < b->kv_heads; h++) {
+            int64_t at = layer * s->layer_bytes + h * s->capacity * D * size;
+            char *keys = s->keys + at, *values = s->values + at;
+            write_kv(b, s, keys, values, k, v, h, memory, wide);
+            for (int64_t from = 0; from < s->rows * group; from += QUERIES) {
+                int64_t n = s->rows * group - from;
+                attend_queries(b, s, keys, values, q, h, from, n < QUERIES ? n : QUERIES, out,
+                               memory, wide);
+            }
+        }
+    }
+    return 0;
+}
+
+/* x [rows, width] += delta unless NULL; out = x / rms(x) * weight, rounded as transformers does. */
+INLINE void norm(uint16_t *x, const uint16_t *delta, const uint16_t *weight, uint16_t *out,
+                 int64_t rows, int64_t width, float eps) {
+    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
+        vec squares = splat(0);
+        for (int64_t i = 0; i < width; i += LANES) {
+            vec a = load_bf16(x + i);
+            if (delta) {
+                a = round_bf16(a + load_bf16(delta + r * width + i));
+                store_bf16(x + i, a);
+            }
+            squares += a * a;
+        }
+        float scale = 1.0f / __builtin_sqrtf(sum_lanes(squares) / (float)width + eps);
+        for (int64_t i = 0; i < width; i += LANES) {
+            vec a = round_bf16(load_bf16(x + i) * scale);
+            store_bf16(out + i, a * load_bf16(weight + i));
+        }
+    }
+}
+
+/* out [rows, width] = silu(gate) * up of gate_up [rows, 2 * width]. */
+INLINE void gate(const uint16_t *gate_up, uint16_t *out, int64_t rows, int64_t width) {
+    for (int64_t r = 0; r < rows; r++, gate_up += 2 * width, out += width)
+        for (int64_t i = 0; i < width; i += LANES) {
+            vec g = load_bf16(gate_up + i);
+            vec silu = round_bf16(g / (1.0f + exp_vec(-g)));
+            store_bf16(out + i, silu * load_bf16(gate_up + width + i));
+        }
+}
+
+/* Every function once per instruction set. */
+#define VARIANT(name, attribute)                                                                  \
+    attribute static int attend_##name(const batch *b, int64_t layer, view q, view k, view v,      \
+                                       char *out) {                                               \
+        return b->wide ? attend(b, layer, q, k, v, out, 1) : attend(b, layer, q, k, v, out, 0);    \
+    }                                                                                             \
+    attribute static void norm_##name(uint16_t *x, const uint16_t *delta, const uint16_t *weight,  \
+                                      uint16_t *out, int64_t rows, int64_t width, float eps) {     \
+        norm(x, delta, weight, out, rows, width, eps);                                            \
+    }                                                                                             \
+    attribute static void gate_##name(const uint16_t *gate_up, uint16_t *out, int64_t rows,        \
+                                      int64_t width) {                                            \
+        gate(gate_up, out, rows, width);                                                          \
+    }
+
+VARIANT(base, )
+#if defined(__x86_64__)
+VARIANT(avx2, __attribute__((target("avx2,fma"))))
+VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))))
+#define HAS_AVX512 \
+    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
+     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+#define HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+#define CALL(f, ...) \
+    (HAS_AVX512 ? f##_avx512(__VA_ARGS__) : HAS_AVX2 ? f##_avx2(__VA_ARGS__) : f##_base(__VA_ARGS__))
+#else
+#define CALL(f, ...) f##_base(__VA_ARGS__)
+#endif
+
+/* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q. Returns
+ * 0, or 1 where memory ran out. */
+int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
+              const void *k, int64_t k_head, int64_t k_row, const void *v, int64_t v_head,
+              int64_t v_row, void *out) {
+    view vq = {q, q_head, q_row}, vk = {k, k_head, k_row}, vv = {v, v_head, v_row};
+    return CALL(attend, b, layer, vq, vk, vv, out);
+}
+
+void fd_norm(uint16_t *x, const uint16_t *delta, const uint16_t *weight, uint16_t *out,
+             int64_t rows, int64_t width, float eps) {
+    CALL(norm, x, delta, weight, out, rows, width, eps);
+}
+
+void fd_gate(const uint16_t *gate_up, uint16_t *out, int64_t rows, int64_t width) {
+    CALL(gate, gate_up, out, rows, width);
+}
