@@ -117,7 +117,7 @@ def test_blocks_fill_the_rows_exactly() -> None:
         inside = block == number
         assert len(set(anchor[inside])) == 1
         assert slot[inside].tolist() == list(range(inside.sum()))
-    assert 10 <= anchor.min() and anchor.max() < 40
+    assert anchor.min() >= 10 and anchor.max() < 40
 
 
 def test_batch_labels_and_visibility() -> None:
