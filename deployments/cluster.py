@@ -66,11 +66,12 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
         serve.run(build(entry.args.model_dump()), name=entry.name, route_prefix=entry.route_prefix)
         url = f"http://{http.host}:{http.port}{entry.route_prefix.rstrip('/')}"
         yield RunningCluster(url, _wait_until_ready(url))
-        serve.delete(entry.name)
     finally:
         if started:
             serve.shutdown()
             ray.shutdown()
+        else:
+            serve.delete(file.application.name)
 
 
 def _wait_until_ready(url: str) -> dict[str, object]:

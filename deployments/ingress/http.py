@@ -1,37 +1,38 @@
 """The HTTP ingress: OpenAI completions over the orchestrator."""
 
-from __future__ import annotations
+# Serve pickles the decorated class by value at once: annotations must not be postponed, and what
+# its methods use must be defined above it or imported.
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
-from drafter_service.client import DrafterClient
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
-from verifier_service.client import VerifierClient
 
 from deployments.config import ForedraftConfig, model_path
 from deployments.ingress import errors
-from deployments.ingress.api import CompletionRequest, ModelNotFound, usage
-from deployments.ingress.body_limit import BodyLimit
-from deployments.ingress.streaming import DONE, Collected, Delta, deltas, sse
+from deployments.ingress.answer import Answer
+from deployments.ingress.api import CompletionRequest, ModelNotFound
+from deployments.ingress.streaming import Collected, deltas
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest
 from deployments.routing import PinnedReplicas
-from foredraft.errors import ForedraftError, InvalidRequest
+from drafter_service.client import DrafterClient
+from foredraft.errors import InvalidRequest
 from foredraft.limits import check_tokens
+from verifier_service.client import VerifierClient
 
 _STATUS_TIMEOUT_S = 2.0
 
-app = FastAPI(title="Foredraft", docs_url="/docs", openapi_url="/openapi.json")
-app.add_middleware(BodyLimit)
+MAX_BODY_BYTES = 4 << 20
+
+app = FastAPI(title="Foredraft", max_body_size=MAX_BODY_BYTES)
 errors.install(app)
 
 
@@ -61,7 +62,7 @@ class Ingress:
             self._verifiers,
             request.speculative.applied_to(self._config.orchestrator),
         )
-        answer = _Answer(self._config.model_name, request, len(prompt))
+        answer = Answer(self._config.model_name, request, len(prompt))
         stream = deltas(events, self._tokenizer, request.stops)
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
@@ -123,70 +124,3 @@ class Ingress:
             stop_token_ids=() if self._eos is None else (self._eos,),
             speculate=request.speculative.enabled,
         )
-
-
-class _Answer:
-    """The bodies of one request's answer: one id and creation time for all of them."""
-
-    def __init__(self, model: str, request: CompletionRequest, prompt_tokens: int) -> None:
-        self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": model,
-        }
-        self._request = request
-        self._prompt_tokens = prompt_tokens
-
-    def whole(self, answer: Collected) -> dict[str, Any]:
-        """The body of a request that does not stream."""
-        last = Delta(answer.text, tuple(answer.tokens), answer.finish_reason, answer.report)
-        return self._head | {
-            "choices": [self._choice(last)],
-            "usage": usage(self._prompt_tokens, len(answer.tokens)),
-            "metrics": {"speculative_decoding": answer.report},
-        }
-
-    async def events(self, first: Delta, rest: AsyncGenerator[Delta]) -> AsyncIterator[bytes]:
-        """The server-sent events of a stream; an error becomes an event, then [DONE]."""
-        options = self._request.stream_options
-        completion_tokens = 0
-        report = None
-        try:
-            async with aclosing(rest):
-                delta: Delta | None = first
-                while delta is not None:
-                    completion_tokens += len(delta.tokens)
-                    report = delta.report or report
-                    if delta.text or delta.tokens or delta.finish_reason:
-                        chunk = self._head | {"choices": [self._choice(delta)]}
-                        if options and options.continuous_usage_stats:
-                            chunk["usage"] = usage(self._prompt_tokens, completion_tokens)
-                        yield sse(chunk)
-                    delta = await anext(rest, None)
-            if options and options.include_usage:
-                yield sse(
-                    self._head
-                    | {
-                        "choices": [],
-                        "usage": usage(self._prompt_tokens, completion_tokens),
-                        "metrics": {"speculative_decoding": report},
-                    }
-                )
-        except ForedraftError as error:
-            yield sse(errors.body_of(error))
-        yield DONE
-
-    def _choice(self, delta: Delta) -> dict[str, Any]:
-        reason = None if delta.finish_reason is None else str(delta.finish_reason)
-        choice: dict[str, Any] = {
-            "index": 0,
-            "text": delta.text,
-            "logprobs": None,
-            "finish_reason": reason,
-        }
-        if self._request.return_token_ids:
-            choice["token_ids"] = [committed.token for committed in delta.tokens]
-        if self._request.speculative.detail:
-            choice["origins"] = [str(committed.origin) for committed in delta.tokens]
-        return choice

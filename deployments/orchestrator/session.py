@@ -131,10 +131,12 @@ class Session:
         if self._in_flight is not None:
             return self._in_flight
         assert self.finish is None
-        draft = self.draft()
-        tokens = draft.tokens[: self.wanted - 1] if draft else ()
-        self._verifying = draft if tokens else None
-        self._in_flight = Round(self.base, tokens, min(plain_steps, self.wanted, MAX_PLAIN_STEPS))
+        self._verifying = draft = self.draft()
+        self._in_flight = Round(
+            self.base,
+            draft.tokens if draft else (),
+            min(plain_steps, self.wanted, MAX_PLAIN_STEPS),
+        )
         self._predicted = ()
         self._ready = None
         self._ahead.clear()
