@@ -1,0 +1,47 @@
+"""Predicted outcomes, the cache they wait in, and the circuit breaker."""
+
+from __future__ import annotations
+
+from deployments.orchestrator.breaker import Breaker, BreakerState
+from deployments.orchestrator.run_ahead import SpeculationCache, predict
+from foredraft.prefix import hash_prefix
+from foredraft.types import Base
+
+
+def test_the_outcome_predicted_is_all_kept_and_the_guessed_bonus() -> None:
+    (prediction,) = predict(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4), 5)
+    assert prediction.tokens == (3, 4, 5)
+    assert prediction.base == Base("s", 5, 5, hash_prefix((1, 2, 3, 4, 5)))
+
+
+def test_without_a_draft_or_a_guess_nothing_is_predicted() -> None:
+    base = Base("s", 0, 1, hash_prefix((1,)))
+    assert predict(base, (), 5) == ()
+    assert predict(base, (3, 4), -1) == ()
+
+
+def test_the_cache_holds_the_newest_prefixes() -> None:
+    cache: SpeculationCache[str] = SpeculationCache(2)
+    for key in (1, 2, 1, 3):
+        cache.put(key, f"block {key}")
+    assert (cache.get(1), cache.get(2), cache.get(3)) == ("block 1", None, "block 3")
+    cache.clear()
+    assert len(cache) == 0
+
+
+def test_the_breaker_opens_probes_and_closes() -> None:
+    breaker = Breaker(threshold=2, cooldown_s=1.0, max_cooldown_s=3.0)
+    breaker = breaker.failed(10.0)
+    assert breaker.state(10.0) is BreakerState.CLOSED and breaker.wait_s(10.0) == 0.0
+    breaker = breaker.failed(10.0)
+    assert breaker.state(10.5) is BreakerState.OPEN and breaker.wait_s(10.5) == 0.5
+    assert breaker.state(11.0) is BreakerState.HALF_OPEN
+    # A failed probe doubles the pause, up to the cap.
+    breaker = breaker.failed(11.0)
+    assert breaker.wait_s(11.0) == 2.0
+    breaker = breaker.failed(13.0)
+    assert breaker.wait_s(13.0) == 3.0
+    breaker = breaker.succeeded()
+    assert breaker.state(13.0) is BreakerState.CLOSED and breaker.failures == 0
+    # A success forgets the failures before it.
+    assert breaker.failed(20.0).succeeded().failed(21.0).state(21.0) is BreakerState.CLOSED
