@@ -139,7 +139,7 @@ class DrafterEngine:
         tokens = self._sessions[handle].chain.tokens
         slot, cached = self._slots.acquire(handle, len(tokens) - 1)
         if self._capabilities.prefix_kv == "none":
-            return BlockRequest(slot, 0, tokens, request.num_tokens + 1)
+            return BlockRequest(slot, 0, tuple(tokens), request.num_tokens + 1)
         while len(tokens) - cached > self._prefill_rows:
             chunk = tokens[cached : cached + self._prefill_rows]
             self._model.draft([BlockRequest(slot, cached, chunk, 0)])

@@ -1,0 +1,133 @@
+import asyncio
+import threading
+
+import pytest
+from drafter_service.batcher import Batcher
+from drafter_service.busy import BusyMeter
+from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
+
+from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening
+
+
+async def started(model, **options):
+    batcher = Batcher(lambda: engine_of(model), options.pop("max_queue", 64))
+    await batcher.start()
+    return batcher
+
+
+class Gated(ScriptedLM):
+    """Waits for `gate` in every pass and says when it is in one."""
+
+    def __init__(self):
+        super().__init__(counting)
+        self.gate, self.inside = threading.Event(), threading.Event()
+
+    def draft(self, requests):
+        self.inside.set()
+        assert self.gate.wait(5)
+        return super().draft(requests)
+
+
+async def test_what_waits_shares_the_next_pass():
+    model = Gated()
+    batcher = await started(model)
+    handles = [(await batcher.open(opening(f"s{i}", (1, 2))))[0] for i in range(4)]
+    futures = [batcher.propose(handles[0], asking("s0", (1, 2), 2, 3))]
+    await asyncio.to_thread(model.inside.wait)
+    futures += [batcher.propose(h, asking(f"s{i}", (1, 2), 2, 3)) for i, h in enumerate(handles)]
+    model.gate.set()
+    blocks = await asyncio.gather(*futures)
+    assert [len(part) for part in model.passes] == [1, 4]
+    assert len({b.tokens for b in blocks}) == 1
+    assert all(b.timings.compute_us > 0 for b in blocks)
+    assert blocks[1].timings.queue_us > 0
+    stats = batcher.stats()
+    assert (stats["batches"], stats["blocks"], stats["queue"]) == (2, 5, 0)
+    await batcher.stop()
+
+
+async def test_one_sessions_proposals_keep_their_order():
+    batcher = await started(ScriptedLM(counting))
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    first = batcher.propose(handle, asking("s", (1, 2, 3), 2, 2))
+    second = batcher.propose(handle, asking("s", (1, 2, 3, 4), 3, 2))
+    batcher.close(handle)
+    third = batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    assert (await first).tokens == (4, 5)
+    assert (await second).tokens == (5, 6)
+    with pytest.raises(PrefixMismatch):
+        await third
+    await batcher.stop()
+
+
+async def test_the_queue_is_bounded():
+    model = Gated()
+    batcher = await started(model, max_queue=2)
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    futures = [batcher.propose(handle, asking("s", (1, 2), 2, 2)) for _ in range(2)]
+    with pytest.raises(Overloaded):
+        batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    model.gate.set()
+    await asyncio.gather(*futures)
+    await batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    await batcher.stop()
+
+
+async def test_an_engine_that_fails_fails_the_batch_and_lives():
+    model = ScriptedLM(counting)
+    batcher = await started(model)
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    model.script = lambda prefix, slots: 1 / 0
+    with pytest.raises(ForedraftError):
+        await batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    model.script = counting
+    assert (await batcher.propose(handle, asking("s", (1, 2), 2, 2))).tokens == (3, 4)
+    with pytest.raises(InvalidRequest):
+        await batcher.open(opening("t", (99,)))
+    await batcher.stop()
+    with pytest.raises(Unavailable):
+        batcher.propose(handle, asking("s", (1, 2), 2, 2))
+
+
+async def test_an_open_that_nobody_awaits_any_more_is_closed():
+    model = Gated()
+    batcher = await started(model)
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    running = batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    await asyncio.to_thread(model.inside.wait)
+    opening_task = asyncio.create_task(batcher.open(opening("t", (1, 2))))
+    await asyncio.sleep(0)
+    opening_task.cancel()
+    model.gate.set()
+    await running
+    await asyncio.gather(opening_task, return_exceptions=True)
+    await batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    await batcher.propose(handle, asking("s", (1, 2), 2, 2))
+    assert batcher.stats()["sessions"] == 1
+    await batcher.stop()
+
+
+async def test_what_loading_raises_reaches_the_caller():
+    def load():
+        raise InvalidRequest("no such model")
+
+    batcher = Batcher(load, 4)
+    with pytest.raises(InvalidRequest):
+        await batcher.start()
+    await batcher.stop()
+
+
+def test_busy_is_the_share_of_the_window():
+    now = [0.0]
+    meter = BusyMeter(lambda: now[0], window_s=10)
+    for _ in range(40):
+        meter.begin()
+        now[0] += 0.25
+        meter.end()
+        now[0] += 0.75
+    assert meter.fraction() == pytest.approx(0.25, abs=0.03)
+    now[0] += 20
+    assert meter.fraction() == 0
+    meter.begin()
+    now[0] += 20
+    assert meter.fraction() == 1
