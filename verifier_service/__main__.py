@@ -28,7 +28,6 @@ async def run(config: VerifierConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
     await asked.wait()
     await server.drain()
-    await server.stop()
 
 
 def main() -> int:

@@ -38,7 +38,7 @@ class VerifierClient:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
-        self._stub = verifier_pb2_grpc.VerifierServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = verifier_pb2_grpc.VerifierServiceStub(self._channel)
 
     async def open(self, request: VerifyOpen) -> VerifierStream:
         """Open a session and wait until it is admitted."""

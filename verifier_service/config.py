@@ -24,6 +24,9 @@ class VerifierConfig(StrictModel):
     attention: Literal["auto", "native", "matmul"] = Field(
         default="auto", description="auto is native where it was built and the device is a CPU"
     )
+    forward: Literal["auto", "transformers"] = Field(
+        default="auto", description="auto is the fused forward where the model has one"
+    )
     kv_tokens: int = Field(default=32768, ge=16, description="KV cache of all sessions, in tokens")
     block_tokens: int = Field(default=64, ge=1, description="KV is reserved in blocks of this size")
     max_sessions: int = Field(default=64, ge=1)

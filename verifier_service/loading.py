@@ -9,12 +9,17 @@ import time
 import torch
 
 from foredraft.errors import ConfigError
+from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
-from verifier_service.model import hf
-from verifier_service.model.attention import Attention, MatmulAttention
+from verifier_service.model.attention import Attention, KvShape, MatmulAttention
+from verifier_service.model.attention_native import NativeAttention, library, supports
+from verifier_service.model.checkpoint import longest_text, tokenizer_hash
+from verifier_service.model.fused import fuse
+from verifier_service.model.hf import TransformersForward, kv_shape, load_model
+from verifier_service.model.slots import SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -31,23 +36,17 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
     started = time.monotonic()
-    attention = choose_attention(config)
-    model = hf.load(
-        config.model, dtype=_DTYPES[config.dtype], device=config.device, attention=attention
-    )
+    model = load_target(config)
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
-    model.info = dataclasses.replace(
-        model.info, numerics=measured, name=config.name or model.info.name
-    )
+    model.info = dataclasses.replace(model.info, numerics=measured)
     log.info(
-        "target %s ready in %.1f s: %s on %s, attention %s, numerics %s%s",
+        "target %s ready in %.1f s: %s on %s, numerics %s%s",
         model.info.name,
         time.monotonic() - started,
         config.dtype,
         config.device,
-        attention.name,
         measured,
         "" if config.device != "cpu" or numerics.native_bf16() else " (no native bf16)",
     )
@@ -59,6 +58,39 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
     return VerifierEngine(model, kv, row_budget=config.row_budget, prefill_rows=config.prefill_rows)
 
 
-def choose_attention(config: VerifierConfig) -> Attention:
-    """Return the attention backend that the configuration asks for."""
+def load_target(config: VerifierConfig) -> SlottedModel:
+    """Return the configured checkpoint as a target model, its numerics not measured yet.
+
+    The fastest forward that fits the model is used: fused, else transformers' own.
+    """
+    model = load_model(config.model, dtype=_DTYPES[config.dtype], device=config.device)
+    info = ModelInfo(
+        vocab_size=model.config.get_text_config().vocab_size,
+        max_len=longest_text(model.config),
+        tokenizer_hash=tokenizer_hash(config.model),
+        numerics="unmeasured",
+        name=config.name or config.model.name,
+    )
+    shape = kv_shape(model.config, model.dtype, model.device)
+    attention = choose_attention(config, shape)
+    forward = (fuse(model, attention, shape) if config.forward == "auto" else None) or (
+        TransformersForward(model, attention)
+    )
+    log.info("forward %s, attention %s", type(forward).__name__, attention.name)
+    return SlottedModel(forward, attention, shape, info)
+
+
+def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:
+    """Return the attention backend that the configuration asks for.
+
+    Raise ConfigError where the native one is asked for and cannot be had.
+    """
+    kernels = library() if config.attention != "matmul" and config.device == "cpu" else None
+    if kernels is not None and supports(shape.head_dim, shape.dtype):
+        return NativeAttention(kernels)
+    if config.attention == "native":
+        raise ConfigError(
+            "the native attention was not built here, or does not fit the model",
+            param="attention",
+        )
     return MatmulAttention()

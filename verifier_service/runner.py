@@ -127,8 +127,9 @@ class Runner:
 
     async def stop(self) -> None:
         """End the worker after its current forward; pending rounds fail as Unavailable."""
-        self._commands.put(None)
-        await asyncio.to_thread(self._thread.join)
+        if self._thread.is_alive():
+            self._commands.put(None)
+            await asyncio.to_thread(self._thread.join)
         self._fail_waiting(Unavailable("the verifier stopped"))
 
     def _call(self, run: Callable[[], Any]) -> asyncio.Future[Any]:

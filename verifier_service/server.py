@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +16,10 @@ from grpc_reflection.v1alpha import reflection
 
 from foredraft import codec, limits
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
-from foredraft.types import VerifyOpen
+from foredraft.types import ModelInfo, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
-from verifier_service.runner import Runner, Stats
+from verifier_service.runner import Runner
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
 _OPTIONS = [
@@ -48,10 +49,9 @@ class _Stream:
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     """Speaks the contract of verifier.proto on top of a runner."""
 
-    def __init__(self, runner: Runner, *, idle_ttl_s: float, grace_s: float) -> None:
+    def __init__(self, runner: Runner, *, idle_ttl_s: float) -> None:
         self._runner = runner
         self._idle_ttl_s = idle_ttl_s
-        self._grace_s = grace_s
         self._streams: set[_Stream] = set()
         self._draining = False
         self.empty = asyncio.Event()
@@ -65,10 +65,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             trailing = (("foredraft-param", error.param),) if error.param else ()
             await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing)
 
-    async def drain(self) -> None:
-        """Take no new sessions and ask the open ones to move."""
+    async def drain(self, grace_s: float) -> None:
+        """Take no new sessions and ask the open ones to move within the grace period."""
         self._draining = True
-        notice = common_pb2.Draining(grace_ms=int(1000 * self._grace_s))
+        notice = common_pb2.Draining(grace_ms=int(1000 * grace_s))
         for stream in tuple(self._streams):
             try:
                 await stream.send(draining=notice)
@@ -125,7 +125,7 @@ class VerifierServer:
         self._servicer = servicer
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS)
-        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, self._server)  # type: ignore[no-untyped-call]
+        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
@@ -138,32 +138,34 @@ class VerifierServer:
         for service in ("", SERVICE):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
-    @property
-    def alive(self) -> bool:
-        """True while rounds can be served."""
-        return self._runner.alive
+    def check_health(self) -> None:
+        """Raise Unavailable once the worker has ended: nothing can be served any more."""
+        if not self._runner.alive:
+            raise Unavailable("the verifier's worker ended")
 
     @property
-    def info(self) -> Any:
+    def info(self) -> ModelInfo:
         """The target model, with its measured numerics."""
         return self._runner.info
 
-    def stats(self) -> Stats:
-        """Return sessions, KV use, queue and busy fraction."""
-        return self._runner.stats()
+    def stats(self) -> dict[str, float]:
+        """Return what autoscaling and /health look at, by name: see runner.Stats."""
+        return dataclasses.asdict(self._runner.stats())
 
-    async def drain(self) -> None:
-        """Refuse new sessions, ask open ones to move, wait for them up to the grace period."""
+    async def drain(self, grace_s: float | None = None) -> None:
+        """Refuse new sessions, ask open ones to move, wait for them up to grace_s, then stop."""
+        grace_s = self._config.grace_s if grace_s is None else grace_s
         await self._health.enter_graceful_shutdown()
-        await self._servicer.drain()
+        await self._servicer.drain(grace_s)
         try:
-            async with asyncio.timeout(self._config.grace_s):
+            async with asyncio.timeout(grace_s):
                 await self._servicer.empty.wait()
         except TimeoutError:
             log.warning("sessions were still open after the grace period")
+        await self.stop()
 
     async def stop(self) -> None:
-        """End all streams and the worker."""
+        """End all streams and the worker; a second call does nothing."""
         await self._server.stop(grace=None)
         await self._runner.stop()
 
@@ -186,7 +188,7 @@ async def serve(config: VerifierConfig) -> VerifierServer:
 async def serve_engine(config: VerifierConfig, runner: Runner) -> VerifierServer:
     """Start a server over a runner; it owns the runner from now on."""
     await runner.ready()
-    servicer = VerifierServicer(runner, idle_ttl_s=config.idle_ttl_s, grace_s=config.grace_s)
+    servicer = VerifierServicer(runner, idle_ttl_s=config.idle_ttl_s)
     server = VerifierServer(config, runner, servicer)
     await server.start()
     return server

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,7 +63,8 @@ def library() -> ctypes.CDLL | None:
         path = here / f"_native{suffix}"
         if path.is_file():
             loaded = ctypes.CDLL(str(path))
-            loaded.fd_attend.argtypes = [_pointer, _int64, *[_pointer, _int64, _int64] * 3, _pointer]
+            strided: list[Any] = [_pointer, _int64, _int64]
+            loaded.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
             loaded.fd_norm.argtypes = [*[_pointer] * 4, _int64, _int64, ctypes.c_float]
             loaded.fd_norm.restype = None
             loaded.fd_gate.argtypes = [_pointer, _pointer, _int64, _int64]
@@ -111,20 +113,13 @@ class NativeAttention:
 
         rotary holds cos and sin, float32 [positions, D / 2]; with it q and k come unrotated.
         """
-        segments = (_Segment * len(batch))(
-            *(
-                (
-                    kv.keys.data_ptr(),
-                    kv.values.data_ptr(),
-                    kv.keys[0].nbytes,
-                    kv.keys.shape[3],
-                    start,
-                    first,
-                    rows,
-                )
-                for kv, start, first, rows in batch
-            )
-        )
+        segments = (_Segment * len(batch))()
+        for segment, (kv, start, first, rows) in zip(segments, batch, strict=True):
+            segment.keys = kv.keys.data_ptr()
+            segment.values = kv.values.data_ptr()
+            segment.layer_bytes = kv.keys[0].nbytes
+            segment.capacity = kv.keys.shape[3]
+            segment.start, segment.first, segment.rows = start, first, rows
         prepared = NativeBatch(
             heads,
             kv_heads,

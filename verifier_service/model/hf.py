@@ -1,35 +1,23 @@
-"""Any transformers causal LM directory as a TargetModel.
+"""Any transformers causal LM as a forward over flat batches.
 
-All rows of all segments go through the model as one sequence [1, rows] with explicit positions,
-and attention, the only place where rows meet, is replaced by ours through transformers' attention
-registry (as vLLM's transformers backend does): it keeps each session's KV and looks at that session
-alone.
+All rows go through the model as one sequence [1, rows] with explicit positions, and attention, the
+only place where rows meet, is replaced by ours through transformers' attention registry (as vLLM's
+transformers backend does): it keeps each session's KV and looks at that session alone.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 
 from foredraft.errors import WeightsError
-from foredraft.types import ModelInfo
-from verifier_service.model.attention import Attention, Kv, KvShape, Rows
-from verifier_service.model.checkpoint import (
-    load_config,
-    longest_text,
-    tokenizer_hash,
-    verify_manifest,
-)
-from verifier_service.model.port import Segment
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+from verifier_service.model.attention import Attention, KvShape, Rows
+from verifier_service.model.checkpoint import load_config, verify_manifest
+from verifier_service.model.slots import Flat
 
 # A library may compute a lone row on another path than several; the least row counts from which
 # rows keep their bits, as measured (bf16) and known to differ below (fp32).
@@ -57,73 +45,50 @@ def _registered_attention(
 AttentionInterface.register("foredraft", _registered_attention)
 
 
-class HfTargetModel:
-    """A loaded checkpoint with a KV cache in slots."""
+class TransformersForward:
+    """A loaded transformers model; attention is ours, the rest is as its authors wrote it."""
 
-    def __init__(self, model: Any, attention: Attention, info: ModelInfo) -> None:
-        self._model: Any = model
+    def __init__(self, model: Any, attention: Attention) -> None:
+        self._model = model
         self._attention = attention
-        self.info = info
-        config = model.config.get_text_config()
-        heads = config.num_attention_heads
-        self._shape = KvShape(
-            layers=config.num_hidden_layers,
-            kv_heads=getattr(config, "num_key_value_heads", None) or heads,
-            head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
-            dtype=model.dtype,
-            device=model.device,
-        )
         self._least_rows = _LEAST_ROWS.get(model.dtype, 1)
-        self._slots: dict[int, Kv] = {}
-        self._names = itertools.count()
 
-    @property
-    def module(self) -> Any:
-        """The transformers model."""
-        return self._model
-
-    def alloc(self, capacity: int) -> int:
-        slot = next(self._names)
-        self._slots[slot] = self._attention.alloc(self._shape, capacity)
-        return slot
-
-    def free(self, slot: int) -> None:
-        del self._slots[slot]
-
-    @torch.inference_mode()
-    def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
-        tokens: list[int] = []
-        positions: list[int] = []
-        wanted: list[int] = []
-        batch = []
-        for slot, start, segment_tokens, trailing in segments:
-            first, count = len(tokens), len(segment_tokens)
-            tokens.extend(segment_tokens)
-            positions.extend(range(start, start + count))
-            wanted.extend(range(first + count - trailing, first + count))
-            batch.append(Rows(self._slots[slot], start, first, count))
+    def __call__(self, flat: Flat) -> torch.Tensor:
+        tokens, positions, wanted, batch = flat
         # Filler rows belong to no session: their attention is zero and nobody reads them.
         filler = self._least_rows - len(tokens)
-        tokens.extend([tokens[0]] * filler)
-        positions.extend([0] * filler)
         head_rows = wanted + [0] * (self._least_rows - len(wanted))
-        device = self._shape.device
-        logits = self._model(
-            input_ids=torch.tensor([tokens], device=device),
-            position_ids=torch.tensor([positions], device=device),
+        device = self._model.device
+        logits: torch.Tensor = self._model(
+            input_ids=torch.tensor([tokens + [tokens[0]] * filler], device=device),
+            position_ids=torch.tensor([positions + [0] * filler], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(head_rows, device=device),
             foredraft=(self._attention, batch),
         ).logits
-        result: npt.NDArray[np.float32] = logits[0, : len(wanted)].float().cpu().numpy()
-        return result
+        return logits[0, : len(wanted)]
 
 
-def load(path: Path, *, dtype: torch.dtype, device: str, attention: Attention) -> HfTargetModel:
-    """Return the checkpoint in a directory; raise WeightsError if it cannot be used as it is."""
+def kv_shape(config: Any, dtype: torch.dtype, device: torch.device) -> KvShape:
+    """Return what a KV cache of the configured model is made of."""
+    text = config.get_text_config()
+    heads = text.num_attention_heads
+    return KvShape(
+        layers=text.num_hidden_layers,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def load_model(path: Path, *, dtype: torch.dtype, device: str) -> Any:
+    """Return the checkpoint in a directory as a transformers model whose attention is ours.
+
+    Local safetensors only, no code from the checkpoint. Raise WeightsError if it cannot be used.
+    """
     verify_manifest(path)
     config = load_config(path)
-    max_len = longest_text(config)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -136,13 +101,4 @@ def load(path: Path, *, dtype: torch.dtype, device: str, attention: Attention) -
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise WeightsError(f"the model cannot be loaded: {error}") from None
-    info = ModelInfo(
-        vocab_size=config.get_text_config().vocab_size,
-        max_len=max_len,
-        tokenizer_hash=tokenizer_hash(path),
-        numerics="unmeasured",
-        name=path.name,
-    )
-    return HfTargetModel(
-        model.to(torch.device(device)).eval().requires_grad_(False), attention, info
-    )
+    return model.to(torch.device(device)).eval().requires_grad_(False)
