@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,7 @@ class Drafting:
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
         self._pending: list[_Pending] = []
         self.attaches = 0
 
@@ -76,9 +78,11 @@ class Drafting:
             self._attaching.add_done_callback(_log_failure)
 
     async def settle(self) -> None:
-        """Wait for the first attachment as for a draft; the verifier reads the prompt meanwhile."""
+        """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
         if self._attaching is not None:
-            await asyncio.wait({self._attaching}, timeout=self._config.draft_deadline_ms / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.draft_deadline_ms / 1000):
+                    await self._tried.wait()
 
     def prepare(self) -> None:
         """Ask for a draft of the committed prefix unless one is at hand or on its way."""
@@ -198,6 +202,8 @@ class Drafting:
             except (ForedraftError, TimeoutError) as error:
                 log.warning("no drafter: %s", error)
                 self._breaker = self._breaker.failed(self._clock())
+            finally:
+                self._tried.set()
         self.attaches += 1
         self._session.drafter_opened(self._stream.opened)
         # The first draft is made while the verifier still reads the prompt.
