@@ -1,0 +1,109 @@
+"""Acceptance, KV accounting, step planning, busy time: exact values and properties."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foredraft.errors import InvalidRequest, Overloaded
+from verifier_service.busy import BusyMeter
+from verifier_service.core.acceptance import keep_while_equal
+from verifier_service.core.batching import Share, Work, plan
+from verifier_service.core.kv_blocks import KvBlocks
+
+
+@pytest.mark.parametrize(
+    ("draft", "chosen", "expected"),
+    [
+        ((), (7,), (0, 7)),
+        ((1, 2), (1, 2, 3), (2, 3)),
+        ((1, 2), (1, 5, 3), (1, 5)),
+        ((1, 2), (4, 2, 3), (0, 4)),
+    ],
+)
+def test_keep_while_equal(draft, chosen, expected):
+    assert keep_while_equal(draft, chosen) == expected
+
+
+def test_a_choice_is_needed_for_every_row():
+    with pytest.raises(ValueError, match="one entry more"):
+        keep_while_equal((1, 2), (1, 2))
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700))))
+def test_every_block_comes_back(actions):
+    kv = KvBlocks(kv_tokens=1000, block_tokens=16, max_sessions=3)
+    held: dict[int, int] = {}
+    for key, tokens in actions:
+        if key in held:
+            kv.release(key)
+            del held[key]
+            continue
+        try:
+            held[key] = kv.reserve(key, tokens)
+            assert tokens <= held[key] < tokens + 16
+        except Overloaded:
+            assert len(held) == 3 or sum(held.values()) + tokens > kv.total_tokens
+        assert kv.used_tokens == sum(held.values()) <= kv.total_tokens
+        assert kv.sessions == len(held)
+    for key in held:
+        kv.release(key)
+        kv.release(key)
+    assert kv.used_tokens == kv.sessions == 0
+
+
+def test_what_never_fits_is_the_callers_fault():
+    kv = KvBlocks(kv_tokens=100, block_tokens=16, max_sessions=3)
+    assert kv.total_tokens == 96
+    with pytest.raises(InvalidRequest, match="97"):
+        kv.reserve(1, 97)
+
+
+WORK = st.lists(
+    st.builds(Work, st.just(0), st.integers(0, 400), st.integers(0, 30)), max_size=12
+).map(lambda items: [item._replace(key=i) for i, item in enumerate(items)])
+
+
+@given(WORK, st.integers(31, 300), st.integers(1, 64))
+def test_a_plan_fits_and_moves(work, row_budget, prefill_rows):
+    prefill_rows = min(prefill_rows, row_budget)
+    shares = plan(work, row_budget=row_budget, prefill_rows=prefill_rows)
+    by_key = {item.key: item for item in work}
+    assert len({share.key for share in shares}) == len(shares)
+    assert sum(share.rows for share in shares) <= max(row_budget, 30 + prefill_rows)
+    for share in shares:
+        item = by_key[share.key]
+        assert share.rows > 0
+        assert share.rows == item.prefill + item.decide if share.decides else True
+        assert share.decides or share.rows <= item.prefill
+    if any(item.prefill or item.decide for item in work):
+        assert shares
+    if any(item.prefill for item in work):
+        assert any(by_key[share.key].prefill for share in shares)
+    if any(item.decide and not item.prefill for item in work):
+        assert any(share.decides for share in shares)
+
+
+def test_rounds_go_first_and_prefill_takes_the_rest():
+    work = [Work(1, 500, 5), Work(2, 0, 17), Work(3, 0, 1), Work(4, 10, 3), Work(5, 0, 0)]
+    assert plan(work, row_budget=128, prefill_rows=64) == [
+        Share(2, 17, True),
+        Share(3, 1, True),
+        Share(1, 110, False),
+    ]
+    assert plan([Work(4, 10, 3)], row_budget=128, prefill_rows=64) == [Share(4, 13, True)]
+
+
+def test_a_round_beyond_the_budget_goes_alone():
+    work = [Work(1, 0, 50), Work(2, 0, 50)]
+    assert plan(work, row_budget=40, prefill_rows=8) == [Share(1, 50, True)]
+
+
+def test_busy_is_a_share_of_the_last_seconds():
+    meter = BusyMeter(window_s=4)
+    assert meter.fraction(100.0) == 0
+    for second in range(100, 110):
+        meter.add(second + 0.25, second + 0.75)
+    assert meter.fraction(110.0) == pytest.approx(0.5)
+    assert meter.fraction(200.0) == 0
