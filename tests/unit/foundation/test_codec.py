@@ -1,0 +1,219 @@
+"""Records survive the wire; messages that break the contract are refused by the field's name."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foredraft import codec
+from foredraft.errors import InvalidRequest
+from foredraft.limits import MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
+from foredraft.types import (
+    Base,
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    ModelInfo,
+    Proposal,
+    Propose,
+    Round,
+    SamplingParams,
+    Timings,
+    Verdict,
+    VerifyOpen,
+)
+from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2
+
+u32 = st.integers(0, (1 << 32) - 1)
+u64 = st.integers(0, (1 << 64) - 1)
+words = st.text("abcXYZ019-_ ", min_size=1, max_size=20)
+tokens = st.lists(u32, max_size=20).map(tuple)
+some_tokens = st.lists(u32, min_size=1, max_size=20).map(tuple)
+bases = st.builds(Base, words, u32, st.integers(0, MAX_PREFIX), u64)
+timings = st.builds(Timings, u32, u32, u32)
+samplings = st.builds(
+    SamplingParams, *(st.floats(allow_nan=False), u32, *(st.floats(allow_nan=False),) * 2, u64)
+)
+models = st.builds(ModelInfo, u32, u32, st.text(max_size=20), st.text(max_size=20), words)
+proposals = st.sampled_from(Proposal)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> DraftBlock:
+    drafted = draw(tokens)
+    parents = tuple(draw(st.integers(-1, i - 1)) for i in range(len(drafted)))
+    return DraftBlock(
+        draw(bases),
+        drafted,
+        draw(st.sampled_from(((), parents))),
+        draw(proposals),
+        draw(u32),
+        draw(st.one_of(st.just(-1), u32)),
+        draw(timings),
+    )
+
+
+@st.composite
+def proposes(draw: st.DrawFn) -> Propose:
+    append, keep = draw(tokens), draw(st.integers(0, 1000))
+    base = Base(draw(words), draw(u32), keep + len(append), draw(u64))
+    return Propose(base, keep, append, draw(st.integers(1, MAX_DRAFT)))
+
+
+@st.composite
+def draft_opens(draw: st.DrawFn) -> DraftOpen:
+    prefix = draw(some_tokens)
+    longest = draw(st.integers(len(prefix), MAX_PREFIX))
+    return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest)
+
+
+records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
+    (bases, codec.base_to_pb, codec.base_from_pb),
+    (samplings, codec.sampling_to_pb, codec.sampling_from_pb),
+    (models, codec.model_to_pb, codec.model_from_pb),
+    (timings, codec.timings_to_pb, codec.timings_from_pb),
+    (draft_opens(), codec.draft_open_to_pb, codec.draft_open_from_pb),
+    (
+        st.builds(DraftOpened, models, st.integers(1, MAX_DRAFT)),
+        codec.draft_opened_to_pb,
+        codec.draft_opened_from_pb,
+    ),
+    (proposes(), codec.propose_to_pb, codec.propose_from_pb),
+    (blocks(), codec.draft_block_to_pb, codec.draft_block_from_pb),
+    (
+        st.builds(
+            VerifyOpen,
+            words,
+            some_tokens,
+            samplings,
+            st.integers(1, MAX_PREFIX),
+            st.integers(0, MAX_DRAFT),
+            tokens,
+        ),
+        codec.verify_open_to_pb,
+        codec.verify_open_from_pb,
+    ),
+    (
+        st.builds(Round, bases, tokens, st.integers(1, MAX_PLAIN_STEPS)),
+        codec.round_to_pb,
+        codec.round_from_pb,
+    ),
+    (
+        st.builds(Verdict, bases, st.integers(0, MAX_DRAFT), some_tokens, timings),
+        codec.verdict_to_pb,
+        codec.verdict_from_pb,
+    ),
+]
+
+
+@given(st.data())
+@pytest.mark.parametrize(
+    "kind", range(len(records)), ids=[r[1].__name__.removesuffix("_to_pb") for r in records]
+)
+def test_a_record_survives_the_wire(kind: int, data: st.DataObject) -> None:
+    strategy, encode, decode = records[kind]
+    record = data.draw(strategy)
+    message = encode(record)
+    assert decode(type(message).FromString(message.SerializeToString())) == record
+
+
+def base(prefix_len: int = 1, session_id: str = "s") -> common_pb2.Base:
+    return common_pb2.Base(session_id=session_id, prefix_len=prefix_len)
+
+
+def draft_open(**fields: Any) -> drafter_pb2.DraftOpen:
+    good = {
+        "protocol": codec.PROTOCOL,
+        "session_id": "s",
+        "prefix": [1],
+        "proposal": "cps",
+        "max_len": 9,
+    }
+    return drafter_pb2.DraftOpen(**(good | fields))
+
+
+def verify_open(**fields: Any) -> verifier_pb2.VerifyOpen:
+    good = {"protocol": codec.PROTOCOL, "session_id": "s", "prefix": [1], "max_new_tokens": 1}
+    return verifier_pb2.VerifyOpen(**(good | fields))
+
+
+def block(**fields: Any) -> drafter_pb2.DraftBlock:
+    return drafter_pb2.DraftBlock(**({"base": base(), "proposal": "argmax"} | fields))
+
+
+BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
+    (codec.base_from_pb, base(MAX_PREFIX + 1), "base.prefix_len"),
+    (codec.base_from_pb, base(session_id=""), "session_id"),
+    (codec.base_from_pb, base(session_id="x" * 129), "session_id"),
+    (codec.base_from_pb, base(session_id="a\nb"), "session_id"),
+    (codec.draft_open_from_pb, draft_open(protocol=0), "protocol"),
+    (codec.draft_open_from_pb, draft_open(protocol=2), "protocol"),
+    (codec.draft_open_from_pb, draft_open(prefix=[]), "prefix length"),
+    (codec.draft_open_from_pb, draft_open(prefix=[1] * 10), "prefix length"),
+    (codec.draft_open_from_pb, draft_open(max_len=MAX_PREFIX + 1), "max_len"),
+    (codec.draft_open_from_pb, draft_open(proposal="best"), "proposal"),
+    (codec.verify_open_from_pb, verify_open(protocol=0), "protocol"),
+    (codec.verify_open_from_pb, verify_open(prefix=[]), "prefix length"),
+    (codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
+    (codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
+    (codec.draft_opened_from_pb, drafter_pb2.DraftOpened(max_block=0), "max_block"),
+    (codec.propose_from_pb, drafter_pb2.Propose(base=base(), keep_len=1), "num_tokens"),
+    (
+        codec.propose_from_pb,
+        drafter_pb2.Propose(base=base(3), keep_len=1, append=[1], num_tokens=1),
+        "append",
+    ),
+    (codec.draft_block_from_pb, block(tokens=[1] * (MAX_DRAFT + 1)), "tokens length"),
+    (codec.draft_block_from_pb, block(tokens=[1, 2], parents=[-1]), "parents"),
+    (codec.draft_block_from_pb, block(tokens=[1, 2], parents=[1, -1]), "parents"),
+    (codec.draft_block_from_pb, block(tokens=[1], parents=[-2]), "parents"),
+    (codec.draft_block_from_pb, block(proposal=""), "proposal"),
+    (
+        codec.round_from_pb,
+        verifier_pb2.Round(base=base(), draft=[1] * (MAX_DRAFT + 1)),
+        "draft length",
+    ),
+    (codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
+    (codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),
+    (codec.verdict_from_pb, verifier_pb2.Verdict(base=base()), "next_tokens length"),
+    (
+        codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), accepted=MAX_DRAFT + 1, next_tokens=[1]),
+        "accepted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("decode", "message", "field"), BROKEN)
+def test_a_broken_message_is_refused_by_the_fields_name(
+    decode: Callable[[Any], Any], message: Any, field: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decode(message)
+    assert refused.value.param == field
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
+    from google.protobuf.message import DecodeError
+
+    for message_type, decode in (
+        (drafter_pb2.DraftBlock, codec.draft_block_from_pb),
+        (drafter_pb2.Propose, codec.propose_from_pb),
+        (verifier_pb2.Round, codec.round_from_pb),
+        (verifier_pb2.Verdict, codec.verdict_from_pb),
+    ):
+        try:
+            decode(message_type.FromString(data))
+        except (DecodeError, InvalidRequest):
+            continue
+
+
+def test_a_seed_travels_as_all_of_its_64_bits() -> None:
+    message = codec.sampling_to_pb(SamplingParams(seed=(1 << 64) - 1))
+    assert struct.pack("<Q", (1 << 64) - 1) in message.SerializeToString()
