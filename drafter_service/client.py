@@ -34,7 +34,7 @@ class DrafterClient:
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = drafter_pb2_grpc.DrafterServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._stub = drafter_pb2_grpc.DrafterServiceStub(self._channel)
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
@@ -164,13 +164,7 @@ async def _read(call: grpc.aio.StreamStreamCall) -> drafter_pb2.DraftResponse | 
     """Return the next message, None at the end; raise what the RPC's status stands for."""
     try:
         message = await call.read()
-        if isinstance(message, drafter_pb2.DraftResponse):
-            return message
-        code = await call.code()
-        if code is grpc.StatusCode.OK:
-            return None
-        details, metadata = await call.details(), await call.trailing_metadata()
-        raise from_status(code.name, details or code.name, _param(metadata))
+        return message if isinstance(message, drafter_pb2.DraftResponse) else None
     except grpc.aio.AioRpcError as error:
         details = error.details() or error.code().name
         raise from_status(error.code().name, details, _param(error.trailing_metadata())) from None

@@ -194,7 +194,7 @@ async def serve_engine(batcher: Batcher, config: DrafterConfig) -> DrafterServer
     """Serve a batcher's engine, which need not be loaded yet; config gives address and limits."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     servicer = DrafterServicer(batcher, config)
-    drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+    drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     for name in ("", SERVICE):

@@ -11,15 +11,19 @@ from drafter_service.core.lattice import Floats, Ints, Lattice
 
 Path = tuple[int, ...]
 
+LEAST = 1e-30
+"""The least probability of anything: its logarithm is finite."""
+
 
 class BlockScorer(Protocol):
     """A causal proxy bound to one prefix and one lattice."""
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
-        """Return log-scores [B, w] of the slot's candidates after each of B paths.
+        """Return probabilities [B, w] of the slot's candidates after each of B paths.
 
         paths hold the tokens chosen at slots 0..slot-1, parents [B] the column of the last one (0
-        at slot 0). Every score is finite; those of unused places are not read.
+        at slot 0). Every probability is above 0; those of unused places are not read. The array
+        is the caller's to change.
         """
 
 
@@ -31,10 +35,10 @@ class CausalScorer(Protocol):
 
 
 class Uniform:
-    """No opinion: every candidate after every path scores 0."""
+    """No opinion: every candidate after every path is alike."""
 
     def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
-        """Return a scorer of zeros."""
+        """Return a scorer of ones."""
         return _Constant(lattice.tokens.shape[1])
 
 
@@ -43,13 +47,13 @@ class _Constant:
         self._width = width
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
-        return np.zeros((len(paths), self._width))
+        return np.ones((len(paths), self._width))
 
 
 class EdgeScorer:
-    """The model's own edge head: log of softmax(log q + edge) over the lattice's candidates.
+    """The model's own edge head: softmax(log q + edge) over the lattice's candidates.
 
-    Without an edge head it is log q, normalised over the candidates.
+    Without an edge head it is q, normalised over the candidates.
     """
 
     def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
@@ -57,24 +61,24 @@ class EdgeScorer:
         logits = lattice.log_q[:, None, :]
         if lattice.edge is not None:
             logits = logits + lattice.edge
-        top = logits.max(axis=2, keepdims=True)
-        log_p = logits - top - np.log(np.exp(logits - top).sum(axis=2, keepdims=True))
-        return _Table(np.where(np.isfinite(log_p), log_p, 0.0))
+        p = np.exp(logits - logits.max(axis=2, keepdims=True))
+        p /= p.sum(axis=2, keepdims=True)
+        return _Table(np.maximum(p, LEAST))
 
 
 class _Table:
-    def __init__(self, scores: Floats) -> None:
-        self._scores = scores
+    def __init__(self, probabilities: Floats) -> None:
+        self._probabilities = probabilities
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
-        table: Floats = self._scores[slot]
+        table: Floats = self._probabilities[slot]
         # Without edges there is one row for all parents.
         rows: Floats = table[parents if len(table) > 1 else np.zeros_like(parents)]
         return rows
 
 
 class Mixture:
-    """Linear interpolation: the log of the weighted sum of the parts' probabilities."""
+    """Linear interpolation: the weighted sum of the parts' probabilities."""
 
     def __init__(self, parts: Sequence[tuple[float, CausalScorer]]) -> None:
         total = sum(weight for weight, _ in parts)
@@ -90,12 +94,12 @@ class _BoundMixture:
         self._parts = parts
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
-        # A part may underflow to 0 where another has no mass either; the floor keeps it finite.
-        total: Floats = np.full((), 1e-30)
-        for weight, part in self._parts:
-            total = total + weight * np.exp(part.step(slot, paths, parents))
-        mixed: Floats = np.log(total)
-        return mixed
+        (weight, part), *rest = self._parts
+        total = part.step(slot, paths, parents)
+        total *= weight
+        for weight, part in rest:
+            total += weight * part.step(slot, paths, parents)
+        return total
 
 
 class KenLMScorer:
@@ -134,4 +138,4 @@ class _BoundKenLM:
                 scores[row, column] = self._model.BaseScore(self._states[path], str(token), state)
                 following[*path, token] = state
         self._states = following
-        return scores * self._LN_10
+        return np.maximum(np.exp(scores * self._LN_10), LEAST)

@@ -102,15 +102,14 @@ class _BoundContext:
         for path in paths:
             history = self._tail + path
             row = unigram
-            # A context that was never seen has no longer one that was.
-            for length in range(1, min(len(self._tables), len(history) + 1)):
-                followers = self._tables[length].get(history[-length:])
+            for table, length in zip(self._tables[1:], range(1, len(history) + 1), strict=False):
+                followers = table.get(history[-length:])
+                # A context that was never seen has no longer one that was.
                 if followers is None:
                     break
                 row = self._mix(row, candidates, followers)
             rows.append(row)
-        scores: Floats = np.log(np.array(rows))
-        return scores
+        return np.array(rows)
 
     def _mix(
         self, lower: list[float], candidates: list[int], followers: _Followers | None
@@ -120,7 +119,8 @@ class _BoundContext:
             return lower
         scale = 1.0 / (followers.total + self._pseudocount)
         carry, counts = self._pseudocount * scale, followers.counts
-        return [
-            carry * p + counts.get(token, 0) * scale
-            for p, token in zip(lower, candidates, strict=True)
-        ]
+        row = [carry * p for p in lower]
+        # Most contexts have few followers, and fewer of those are candidates.
+        for token in counts.keys() & candidates:
+            row[candidates.index(token)] += counts[token] * scale
+        return row

@@ -73,55 +73,44 @@ def prune(
     Above temperature 0 the target chooses by log p / T + noise, so mass and rank are those of the
     perturbed scores, normalised over the candidates; noise [k, M] may hold NEVER.
     """
+    slots = np.arange(len(scores.tokens))[:, None]
     if temperature == 0.0:
-        tokens, log_q, sorted_noise, edge = scores.tokens, scores.log_q, noise, scores.edge
-        mass = np.exp(log_q)
+        order = np.broadcast_to(np.arange(scores.tokens.shape[1]), scores.tokens.shape)
+        tokens, mass = scores.tokens, np.exp(scores.log_q)
     else:
         perturbed = scores.log_q / temperature + noise
         order = np.argsort(-perturbed, axis=1, kind="stable")
-        tokens, log_q, sorted_noise, edge = _reorder(scores, noise, order)
-        mass = np.exp(np.take_along_axis(perturbed, order, 1) - np.max(perturbed, 1, keepdims=True))
+        tokens, perturbed = scores.tokens[slots, order], perturbed[slots, order]
+        mass = np.exp(perturbed - perturbed[:, :1])
         mass /= mass.sum(1, keepdims=True)
     depth = min(first_eos(tokens[:, 0], eos), len(tokens))
-    tokens, log_q, sorted_noise = tokens[:depth], log_q[:depth], sorted_noise[:depth]
-    mass = mass[:depth]
+    slots = slots[:depth]
     # A candidate is kept while the mass before it has not reached tau.
-    reached = np.cumsum(mass, axis=1) - mass >= tau
-    reached[:, 0] = False
-    reached[:, max_candidates:] = True
-    is_eos = tokens == eos
-    dropped = reached & ~is_eos
+    dropped = (np.cumsum(mass, axis=1) - mass >= tau)[:depth]
+    dropped[:, 0] = False
+    dropped[:, max_candidates:] = True
+    dropped &= tokens[:depth] != eos
     width = tokens.shape[1] - int(dropped.sum(1).min())
-    columns = np.argsort(dropped, axis=1, kind="stable")[:, :width]
-    log_q_kept = np.where(dropped, NEVER, log_q)
-    kept_edge = None if edge is None else _reorder_edge(edge[:depth], columns)
-    tail = tuple(
-        np.concatenate((np.where(is_eos, part, 0.0).sum(1)[::-1].cumsum()[::-1], [0.0]))
-        for part in (log_q, sorted_noise)
-    )
+    kept_first = np.argsort(dropped, axis=1, kind="stable")[:, :width]
+    columns = order[slots, kept_first]
+    is_eos = scores.tokens[:depth] == eos
     return Lattice(
-        np.take_along_axis(tokens, columns, 1),
-        np.take_along_axis(log_q_kept, columns, 1),
-        np.take_along_axis(sorted_noise, columns, 1),
-        kept_edge,
-        (tail[0], tail[1]),
+        scores.tokens[slots, columns],
+        np.where(dropped[slots, kept_first], NEVER, scores.log_q[slots, columns]),
+        noise[slots, columns],
+        None if scores.edge is None else _pick_edges(scores.edge, columns),
+        (_tail(scores.log_q[:depth], is_eos), _tail(noise[:depth], is_eos)),
     )
 
 
-def _reorder(
-    scores: BlockScores, noise: Floats, order: Ints
-) -> tuple[Ints, Floats, Floats, Floats | None]:
-    edge = None if scores.edge is None else _reorder_edge(scores.edge, order)
-    return (
-        np.take_along_axis(scores.tokens, order, 1),
-        np.take_along_axis(scores.log_q, order, 1),
-        np.take_along_axis(noise, order, 1),
-        edge,
-    )
+def _tail(values: Floats, is_eos: npt.NDArray[np.bool_]) -> Floats:
+    """Return, for each slot and the end, the sum of EOS's values [d, M] from there on: [d + 1]."""
+    each = np.where(is_eos, values, 0.0).sum(1)
+    return np.append(each[::-1].cumsum()[::-1], 0.0)
 
 
-def _reorder_edge(edge: Floats, columns: Ints) -> Floats:
-    """Return edge with each slot's candidates, and its predecessor's, picked by columns [k, w]."""
+def _pick_edges(edge: Floats, columns: Ints) -> Floats:
+    """Return edge with each slot's candidates, and its predecessor's, picked by columns [d, w]."""
     # Slot 0 has no predecessor in the block; its rows are all alike.
     before = np.concatenate((columns[:1], columns[:-1]))
     slots = np.arange(len(columns))[:, None, None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafter_service.core.causal_scorer import BlockScorer
+from drafter_service.core.causal_scorer import BlockScorer, Path
 from drafter_service.core.lattice import NEVER, Floats, Lattice
 
 
@@ -32,34 +32,33 @@ def beam_search(
     knows nothing.
     """
     scale = 1.0 / temperature if temperature > 0 else 1.0
+    causal = (1.0 - params.weight) * scale
     # Not a plain product: a weight of 0 must leave unused places unusable.
     usable = lattice.log_q > NEVER
     node = np.where(usable, lattice.log_q, 0.0) * (params.weight * scale)
     node = np.where(usable, node + lattice.noise, NEVER)
     tail = lattice.eos_tail[0] * scale + lattice.eos_tail[1]
-    causal = (1.0 - params.weight) * scale
-    is_eos = lattice.tokens == eos
-    has_eos = is_eos.any(axis=1).tolist()
     tokens = lattice.tokens.tolist()
-    best_ended: tuple[float, tuple[int, ...]] = (NEVER, ())
-    paths: list[tuple[int, ...]] = [()]
+    ended: list[tuple[float, Path]] = []
+    paths: list[Path] = [()]
     totals: Floats = np.zeros(1)
     parents = np.zeros(1, dtype=np.int64)
     for slot, row in enumerate(tokens):
-        scores = totals[:, None] + node[slot] + causal * scorer.step(slot, paths, parents)
-        if has_eos[slot]:
-            at = int(np.flatnonzero(is_eos[slot])[0])
-            ended = scores[:, at] + tail[slot + 1]
-            winner = int(np.argmax(ended))
-            if ended[winner] > best_ended[0]:
-                best_ended = (float(ended[winner]), (*paths[winner], eos))
-            scores[:, at] = NEVER
+        scores = np.log(scorer.step(slot, paths, parents))
+        scores *= causal
+        scores += node[slot]
+        scores += totals[:, None]
+        if eos in row:
+            column = scores[:, row.index(eos)]
+            winner = int(column.argmax())
+            ended.append((float(column[winner] + tail[slot + 1]), (*paths[winner], eos)))
+            column.fill(NEVER)
         flat = scores.ravel()
         chosen = np.argsort(-flat, kind="stable")[: params.beam]
-        chosen = chosen[flat[chosen] > NEVER]
-        if not chosen.size:
-            return list(best_ended[1])
+        totals = flat[chosen]
+        if totals[0] == NEVER:
+            return list(max(ended)[1])
         beams, parents = np.divmod(chosen, len(row))
         paths = [(*paths[b], row[c]) for b, c in zip(beams.tolist(), parents.tolist(), strict=True)]
-        totals = flat[chosen]
-    return list(best_ended[1] if best_ended[0] > totals[0] else paths[0])
+    best = max(ended, default=(NEVER, ()))
+    return list(best[1] if best[0] > totals[0] else paths[0])

@@ -82,7 +82,7 @@ def cps_path(
     of prefix and seed that is likelier to agree with the target's draws.
     """
     noise = shared_noise(scores, sampling, len(context))
-    if sampling.temperature > 0:
+    if _filters(sampling):
         allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
         noise = np.where(allowed, noise, NEVER)
     lattice = prune(scores, noise, sampling.temperature, params.tau, params.max_candidates, eos)
@@ -107,7 +107,7 @@ def process(logits: Floats, sampling: SamplingParams) -> Floats:
     if sampling.temperature == 0:
         return logits
     scaled = logits / sampling.temperature
-    if sampling.top_k == 0 and sampling.top_p >= 1.0 and sampling.min_p == 0.0:
+    if not _filters(sampling):
         return scaled
     order = np.argsort(-scaled, kind="stable")
     mass = np.exp(scaled[order] - scaled[order[0]])
@@ -119,6 +119,12 @@ def process(logits: Floats, sampling: SamplingParams) -> Floats:
     keep[0] = True
     scaled[order[~keep]] = NEVER
     return scaled
+
+
+def _filters(sampling: SamplingParams) -> bool:
+    """Return whether the target drops tokens before it draws."""
+    drops = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+    return drops and sampling.temperature > 0
 
 
 def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:

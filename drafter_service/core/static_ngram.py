@@ -61,7 +61,7 @@ class _BoundStatic:
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
         pairs = np.array([(self._tail + path)[-2:] for path in paths], dtype=np.int64)
-        return self._model.score(pairs[:, 0], pairs[:, 1], self._tokens[slot])
+        return np.exp(self._model.score(pairs[:, 0], pairs[:, 1], self._tokens[slot]))
 
 
 def _entry_keys(offsets: Ints, tokens: npt.NDArray[np.uint16], vocab_size: int) -> Ints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from drafter_service.core.lattice import BlockScores
 from drafter_service.engine import DrafterEngine
 from drafter_service.model.port import BlockRequest, Capabilities

@@ -2,10 +2,10 @@ import asyncio
 import threading
 
 import pytest
+
 from drafter_service.batcher import Batcher
 from drafter_service.busy import BusyMeter
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
-
 from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.int8 import to_int8

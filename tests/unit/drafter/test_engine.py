@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from drafter_service.core.lattice import BlockScores
 from drafter_service.kv_slots import KVSlots
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
 from foredraft.types import DraftBlock, SamplingParams
-
 from tests.unit.drafter.scripted import (
     INFO,
     ScriptedLM,

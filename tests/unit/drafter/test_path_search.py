@@ -4,13 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from drafter_service.core.causal_scorer import EdgeScorer, Mixture, Uniform
 from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.lattice import NEVER, BlockScores, prune
 from drafter_service.core.path_search import SearchParams, beam_search
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.unit.drafter.scripted import EOS, scores_of
 
 VOCAB = 8
@@ -40,7 +40,7 @@ def brute_force(lattice, scorer, weight, temperature):
             if lattice.log_q[slot, column] == NEVER:
                 total = -np.inf
                 break
-            causal = bound.step(slot, [path], np.array([parent]))[0, column]
+            causal = np.log(bound.step(slot, [path], np.array([parent]))[0, column])
             total += scale * (weight * lattice.log_q[slot, column] + (1 - weight) * causal)
             total += lattice.noise[slot, column]
             path, parent = (*path, int(lattice.tokens[slot, column])), column

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from drafter_service.core.causal_scorer import Uniform
 from drafter_service.core.lattice import NEVER
 from drafter_service.core.path_search import SearchParams
@@ -13,7 +14,6 @@ from drafter_service.core.proposals import (
 )
 from foredraft.noise import gumbel
 from foredraft.types import SamplingParams
-
 from tests.unit.drafter.scripted import EOS, scores_of
 
 GREEDY = SamplingParams()

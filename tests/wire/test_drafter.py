@@ -1,0 +1,303 @@
+"""The drafter over real gRPC in this process, with a scripted model."""
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drafter_service.batcher import Batcher
+from drafter_service.client import DrafterClient
+from drafter_service.config import DrafterConfig
+from drafter_service.server import SERVICE, serve, serve_engine
+from foredraft import codec
+from foredraft.errors import (
+    CorruptModelOutput,
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    PrefixMismatch,
+    Unavailable,
+    WeightsError,
+)
+from foredraft.types import DraftBlock, Proposal
+from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
+from tests.unit.drafter.scripted import (
+    INFO,
+    ScriptedLM,
+    asking,
+    counting,
+    engine_of,
+    opening,
+)
+
+PREFIX = (3, 4, 5)
+
+
+@asynccontextmanager
+async def serving(model=None, max_sessions=8, **settings):
+    model = model or ScriptedLM(counting)
+    config = DrafterConfig(model=Path("unused"), **settings)
+    batcher = Batcher(lambda: engine_of(model, max_sessions), config.max_queue)
+    server = await serve_engine(batcher, config)
+    try:
+        async with DrafterClient(f"127.0.0.1:{server.port}") as client:
+            yield server, client
+    finally:
+        await server.stop()
+
+
+def tokens_after(last, count):
+    return tuple(1 + (last + j) % 15 for j in range(count))
+
+
+async def gone(server, name, value):
+    """Wait until a gauge has a value."""
+    async with asyncio.timeout(5):
+        while server.stats()[name] != value:
+            await asyncio.sleep(0.01)
+
+
+async def test_one_session():
+    async with serving() as (server, client):
+        stream = await client.open(opening("s", PREFIX))
+        assert stream.opened == (INFO, 8)
+        block = await stream.propose(asking("s", PREFIX, 3, 4))
+        assert isinstance(block, DraftBlock)
+        assert block.tokens == tokens_after(5, 4)
+        assert block.bonus_guess == tokens_after(5, 5)[-1]
+        assert block.proposal is Proposal.ARGMAX
+        assert block.generated_len == 4
+        assert block.timings.batch_rows == 3 + 5
+        assert server.stats()["streams"] == 1
+        await stream.close()
+        await stream.close()
+        await gone(server, "streams", 0)
+        await gone(server, "sessions", 0)
+
+
+async def test_outstanding_proposals_are_answered_in_order():
+    async with serving() as (_, client):
+        stream = await client.open(opening("s", PREFIX))
+        asks = [asking("s", (*PREFIX, *range(6, 6 + i)), 3 + max(i - 1, 0), 3) for i in range(6)]
+        blocks = await asyncio.gather(*(stream.propose(ask) for ask in asks))
+        assert [b.base for b in blocks] == [a.base for a in asks]
+        assert [b.tokens for b in blocks] == [tokens_after(5 + i, 3) for i in range(6)]
+
+
+async def test_a_repeated_proposal_gets_the_same_block():
+    async with serving() as (_, client):
+        stream = await client.open(opening("s", PREFIX))
+        ask = asking("s", PREFIX, 3, 3)
+        first, second = await asyncio.gather(stream.propose(ask), stream.propose(ask))
+        assert first.tokens == second.tokens
+
+
+class Gated(ScriptedLM):
+    def __init__(self):
+        super().__init__(counting)
+        self.gate = threading.Event()
+
+    def draft(self, requests):
+        assert self.gate.wait(5)
+        return super().draft(requests)
+
+
+async def test_a_cancelled_proposal_leaves_the_stream_usable():
+    model = Gated()
+    async with serving(model) as (_, client):
+        stream = await client.open(opening("s", PREFIX))
+        late = asyncio.create_task(stream.propose(asking("s", (*PREFIX, 6), 3, 3)))
+        await asyncio.sleep(0.05)
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+        model.gate.set()
+        # The cancelled one was named too, so this keeps four tokens of it.
+        block = await stream.propose(asking("s", (*PREFIX, 6, 7), 4, 3))
+        assert block.tokens == tokens_after(7, 3)
+
+
+async def test_sixteen_sessions_on_four_cache_slots():
+    async with serving(max_sessions=16) as (server, client):
+
+        async def session(i):
+            prefix = (1 + i % 14,)
+            stream = await client.open(opening(f"s{i}", prefix))
+            for _ in range(4):
+                block = await stream.propose(asking(f"s{i}", prefix, len(prefix), 3))
+                assert block.tokens == tokens_after(prefix[-1], 3)
+                longer = (*prefix, *block.tokens[:2])
+                block = await stream.propose(asking(f"s{i}", longer, len(prefix), 3))
+                assert block.tokens == tokens_after(longer[-1], 3)
+                prefix = longer
+            await stream.close()
+
+        await asyncio.gather(*(session(i) for i in range(16)))
+        assert server.stats()["evictions"] > 0
+        await gone(server, "sessions", 0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "param"),
+    [
+        (asking("s", (3, 4, 6), 3, 2), PrefixMismatch, None),
+        (asking("s", (*PREFIX, 77), 3, 2), InvalidRequest, "append"),
+        (asking("s", PREFIX, 3, 9), InvalidRequest, "num_tokens"),
+        (asking("s", (*PREFIX, 1), 4, 2), InvalidRequest, "keep_len"),
+        (asking("t", PREFIX, 3, 2), PrefixMismatch, None),
+    ],
+)
+async def test_a_bad_proposal_ends_its_session_and_no_other(ask, error, param):
+    async with serving() as (server, client):
+        bad, good = [await client.open(opening(n, PREFIX)) for n in ("s", "good")]
+        with pytest.raises(error) as caught:
+            await bad.propose(ask)
+        assert caught.value.param == param
+        with pytest.raises(error):
+            await bad.propose(asking("s", PREFIX, 3, 2))
+        block = await good.propose(asking("good", PREFIX, 3, 2))
+        assert block.tokens == tokens_after(5, 2)
+        await gone(server, "streams", 1)
+        again = await client.open(opening("s", PREFIX))
+        assert (await again.propose(asking("s", PREFIX, 3, 2))).tokens == tokens_after(5, 2)
+
+
+async def test_a_refused_open_says_why():
+    async with serving(max_sessions=1) as (_, client):
+        with pytest.raises(InvalidRequest) as caught:
+            await client.open(opening("s", (99,)))
+        assert caught.value.param == "prefix"
+        await client.open(opening("s", PREFIX))
+        with pytest.raises(Overloaded):
+            await client.open(opening("t", PREFIX))
+
+
+async def test_the_same_session_id_may_open_again_before_its_old_stream_ends():
+    async with serving() as (_, client):
+        old = await client.open(opening("s", PREFIX))
+        new = await client.open(opening("s", (*PREFIX, 6)))
+        assert (await new.propose(asking("s", (*PREFIX, 6), 4, 2))).tokens == tokens_after(6, 2)
+        assert (await old.propose(asking("s", PREFIX, 3, 2))).tokens == tokens_after(5, 2)
+
+
+async def test_draining_is_said_and_new_sessions_are_refused():
+    async with serving() as (server, client):
+        stream = await client.open(opening("s", PREFIX))
+        draining = asyncio.create_task(server.drain(5))
+        async with asyncio.timeout(2):
+            while not stream.draining:
+                await asyncio.sleep(0.01)
+        assert (await stream.propose(asking("s", PREFIX, 3, 2))).tokens == tokens_after(5, 2)
+        with pytest.raises(Unavailable):
+            await client.open(opening("t", PREFIX))
+        await stream.close()
+        await asyncio.wait_for(draining, 2)
+
+
+async def test_a_lost_server_is_unavailable():
+    model = Gated()
+    async with serving(model) as (server, client):
+        stream = await client.open(opening("s", PREFIX))
+        waiting = asyncio.create_task(stream.propose(asking("s", PREFIX, 3, 2)))
+        await asyncio.sleep(0.05)
+        stopping = asyncio.create_task(server.stop())
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(waiting, 2)
+        with pytest.raises(Unavailable):
+            await client.open(opening("t", PREFIX))
+        model.gate.set()
+        await stopping
+
+
+async def test_a_client_that_vanishes_frees_its_session():
+    async with serving() as (server, _):
+        client = DrafterClient(f"127.0.0.1:{server.port}")
+        stream = await client.open(opening("s", PREFIX))
+        await stream.propose(asking("s", PREFIX, 3, 2))
+        await client.close()
+        await gone(server, "sessions", 0)
+
+
+async def test_an_idle_stream_ends():
+    async with serving(idle_ttl_s=0.1) as (server, client):
+        stream = await client.open(opening("s", PREFIX))
+        await gone(server, "streams", 0)
+        with pytest.raises(DeadlineExceeded):
+            await stream.propose(asking("s", PREFIX, 3, 2))
+
+
+async def test_health_reflection_and_the_first_message():
+    async with (
+        serving() as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        health = health_pb2_grpc.HealthStub(channel)
+        for name in ("", SERVICE):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        wrong = codec.draft_open_to_pb(opening("s", PREFIX))
+        wrong.protocol = 9
+        early = codec.propose_to_pb(asking("s", PREFIX, 3, 2))
+        for message, param in (
+            (drafter_pb2.DraftRequest(propose=early), "open"),
+            (drafter_pb2.DraftRequest(open=wrong), "protocol"),
+        ):
+            call = drafter_pb2_grpc.DrafterServiceStub(channel).Draft()
+            await call.write(message)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert caught.value.trailing_metadata()["foredraft-param"] == param
+
+
+class LyingServicer(drafter_pb2_grpc.DrafterServiceServicer):
+    """Answers every proposal with what `lie` makes of the right block."""
+
+    def __init__(self, lie):
+        self.lie = lie
+
+    async def Draft(self, request_iterator, context):
+        opened = codec.draft_opened_to_pb(
+            engine_of(ScriptedLM(counting)).open(opening("s", (1,)))[1]
+        )
+        await anext(request_iterator)
+        yield drafter_pb2.DraftResponse(opened=opened)
+        async for message in request_iterator:
+            request = codec.propose_from_pb(message.propose)
+            block = DraftBlock(request.base, (1, 2), generated_len=2, bonus_guess=3)
+            yield drafter_pb2.DraftResponse(block=codec.draft_block_to_pb(self.lie(block)))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda b: replace(b, tokens=(1, 16)),
+        lambda b: replace(b, tokens=(1, 2, 3)),
+        lambda b: replace(b, tokens=()),
+        lambda b: replace(b, bonus_guess=16),
+        lambda b: replace(b, generated_len=7),
+        lambda b: replace(b, base=replace(b.base, round=9)),
+        lambda b: replace(b, parents=(1, 0)),
+    ],
+)
+async def test_a_lying_drafter_is_found_out(lie):
+    server = grpc.aio.server()
+    drafter_pb2_grpc.add_DrafterServiceServicer_to_server(LyingServicer(lie), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with DrafterClient(f"127.0.0.1:{port}") as client:
+        stream = await client.open(opening("s", PREFIX))
+        with pytest.raises(CorruptModelOutput):
+            await stream.propose(asking("s", PREFIX, 3, 2))
+    await server.stop(None)
+
+
+async def test_a_model_that_cannot_be_loaded_is_a_weights_error(tmp_path):
+    with pytest.raises(WeightsError):
+        await serve(DrafterConfig(model=tmp_path / "missing"))
+    with pytest.raises(WeightsError):
+        await serve(DrafterConfig(model=tmp_path))
