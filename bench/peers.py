@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -28,7 +29,7 @@ class Transformers:
         How many drafts were kept is counted from the number of forward passes.
         """
         calls = _CountForwards(self._model)
-        options = {"prompt_lookup_num_tokens": 10} if lookup else {}
+        options: dict[str, Any] = {"prompt_lookup_num_tokens": 10} if lookup else {}
         if sampling.temperature > 0:
             options |= {"do_sample": True, "temperature": sampling.temperature, "top_k": 0}
             torch.manual_seed(sampling.seed)

@@ -23,29 +23,27 @@ from foredraft.strict import parse
 def build(args: dict[str, Any]) -> Application:
     """Return the application of a configuration; raise ConfigError naming a bad key or value."""
     config = parse(ForedraftConfig, args)
-    return (
-        serve.deployment(Ingress)
-        .options(
-            name="ingress",
-            max_ongoing_requests=config.ingress.max_ongoing_requests,
-            max_queued_requests=config.ingress.max_queued_requests,
-            **_pool(config.ingress),
-        )
-        .bind(
-            config,
-            drafters=_model_service("drafter", config.drafter, config.drafter.service),
-            verifiers=_model_service("verifier", config.verifier, config.verifier.service),
-        )
+    ingress: Any = serve.deployment(Ingress)
+    bound: Application = ingress.options(
+        name="ingress",
+        max_ongoing_requests=config.ingress.max_ongoing_requests,
+        max_queued_requests=config.ingress.max_queued_requests,
+        **_pool(config.ingress),
+    ).bind(
+        config,
+        drafters=_model_service("drafter", config.drafter, config.drafter.service),
+        verifiers=_model_service("verifier", config.verifier, config.verifier.service),
     )
+    return bound
 
 
 def _model_service(name: str, pool: PoolConfig, service: Any) -> Application:
     service = service.model_copy(update={"model": Path(model_path(service.model))})
-    return (
-        serve.deployment(ModelServiceReplica)
-        .options(name=name, **_pool(pool))
-        .bind(f"{name}_service", service, pool.drain_s)
+    replica: Any = serve.deployment(ModelServiceReplica)
+    bound: Application = replica.options(name=name, **_pool(pool)).bind(
+        f"{name}_service", service, pool.drain_s
     )
+    return bound
 
 
 def _pool(pool: PoolConfig) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from verifier_service.config import VerifierConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
-IMPORT_PATH = "deployments.app:build"
+IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
 
 class PoolConfig(StrictModel):

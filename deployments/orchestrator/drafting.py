@@ -16,7 +16,7 @@ from deployments.orchestrator.adl import DraftLengthController, Observation
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
-from deployments.orchestrator.ports import DrafterPort, DraftStream
+from deployments.orchestrator.ports import DrafterPort, Drains, DraftStream
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.types import DraftBlock, Propose
@@ -58,6 +58,7 @@ class Drafting:
         self._adl = controller.initial()
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
+        self._drains: Drains | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self._pending: list[_Pending] = []
@@ -89,6 +90,8 @@ class Drafting:
         if self._session.mismatch is not None:
             log.error("drafter refused: %s", self._session.mismatch)
             self._detach()
+        if self._drains is not None and self._drains.draining:
+            self._replace("it drains")
         if any(pending.late for pending in self._pending):
             # A busy drafter is not asked for more, and a silent one is gone.
             if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
@@ -181,7 +184,7 @@ class Drafting:
     def _detach(self) -> None:
         if self._stream is not None:
             self._closing.begin(self._stream)
-        self._stream = None
+        self._stream = self._drains = None
         self._session.drafter_lost()
         self._adl = self._controller.initial()
         pending, self._pending = self._pending, []
@@ -205,6 +208,7 @@ class Drafting:
             finally:
                 self._tried.set()
         self.attaches += 1
+        self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))

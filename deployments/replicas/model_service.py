@@ -14,7 +14,9 @@ class ModelServiceReplica:
     package is "drafter_service" or "verifier_service"; config is its own validated configuration.
     """
 
-    async def __init__(self, package: str, config: Any, drain_s: float) -> None:
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, package: str, config: Any, drain_s: float
+    ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
         # One interface only: the address that the cluster knows this node by.
@@ -34,11 +36,15 @@ class ModelServiceReplica:
         """What Serve cannot see, because sessions bypass it."""
         st = self._server.stats()
         import dataclasses
+
         return dataclasses.asdict(st) if dataclasses.is_dataclass(st) else st
 
     def status(self) -> dict[str, Any]:
         """The model, its measured numerics and the load, for /health."""
-        return {"numerics": getattr(getattr(self._server,"info",None),"numerics",""), **self.record_autoscaling_stats()}
+        return {
+            "numerics": getattr(getattr(self._server, "info", None), "numerics", ""),
+            **self.record_autoscaling_stats(),
+        }
 
     async def check_health(self) -> None:
         """Raise when the engine's worker has died, so that Serve replaces the replica."""
