@@ -1,14 +1,15 @@
 """The Llama family without the overhead: the same arithmetic in a quarter of the operations.
 
 A forward of a small model on a CPU is bound by its weights' way through memory and by the cost of
-calling operations. So query, key and value are one product, as are gate and up; weights are packed
-once in oneDNN's layout, which F.linear redoes at each call (the results have the same bits); what
-lies between the products is compiled (attention_native.c) and rounds where transformers rounds.
+calling operations. So query, key and value are one product, as are gate and up; weights are
+packed once (packed.py); what lies between the products is compiled (attention_native.c) and rounds
+where transformers rounds.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,27 +17,19 @@ import torch
 from verifier_service.model import attention_native
 from verifier_service.model.attention import KvShape
 from verifier_service.model.attention_native import NativeAttention
+from verifier_service.model.packed import PackedLinear, packs
 from verifier_service.model.slots import Flat
 
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
 _LANES = 16
-# oneDNN lays weights out for a typical number of rows; the layout does not change the results.
-_TYPICAL_ROWS = 16
 
 
-class _Linear:
-    """x -> x W^T + b for several linear layers at once, their outputs side by side."""
+# A packed linear layer's forward: a bare call, without the module's hooks.
+_Product = Callable[[torch.Tensor], torch.Tensor]
 
-    def __init__(self, *layers: Any) -> None:
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        biases = [layer.bias for layer in layers if layer.bias is not None]
-        self._bias = torch.cat([bias.detach() for bias in biases]) if biases else None
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS)
-        self._run = torch.ops.mkldnn._linear_pointwise.default
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self._run(x, self._packed, self._bias, "none", [], "")
-        return y
+def _product(*layers: Any) -> _Product:
+    return PackedLinear(*layers).forward
 
 
 class _Norm(NamedTuple):
@@ -46,11 +39,11 @@ class _Norm(NamedTuple):
 
 class _Layer(NamedTuple):
     before_attention: _Norm
-    qkv: _Linear
-    out: _Linear
+    qkv: _Product
+    out: _Product
     before_mlp: _Norm
-    gate_up: _Linear
-    down: _Linear
+    gate_up: _Product
+    down: _Product
 
 
 class FusedForward:
@@ -68,7 +61,7 @@ class FusedForward:
         self._rotary = _rotary_tables(base)
         self._layers = [_packed(layer) for layer in base.layers]
         self._norm = _Norm(base.norm.weight.detach(), base.norm.variance_epsilon)
-        self._head = _Linear(model.lm_head)
+        self._head = _product(model.lm_head)
 
     def __call__(self, flat: Flat) -> torch.Tensor:
         x = self._embedding.index_select(0, torch.tensor(flat.tokens))
@@ -133,11 +126,9 @@ def fuse(model: Any, attention: Any, shape: KvShape) -> FusedForward | None:
     fits = (
         len(kinds) == 1
         and kinds <= set(_LAYERS)
-        and shape.dtype == torch.bfloat16
-        and shape.device.type == "cpu"
+        and packs(shape.dtype, shape.device)
         and config.hidden_act == "silu"
         and not any(size % _LANES for size in sizes)
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )
     return FusedForward(model, attention, kernels, shape) if fits else None
 
@@ -147,14 +138,14 @@ def _packed(layer: Any) -> _Layer:
     attention, mlp = layer.self_attn, layer.mlp
     packed = _Layer(
         _Norm(layer.input_layernorm.weight.detach(), layer.input_layernorm.variance_epsilon),
-        _Linear(attention.q_proj, attention.k_proj, attention.v_proj),
-        _Linear(attention.o_proj),
+        _product(attention.q_proj, attention.k_proj, attention.v_proj),
+        _product(attention.o_proj),
         _Norm(
             layer.post_attention_layernorm.weight.detach(),
             layer.post_attention_layernorm.variance_epsilon,
         ),
-        _Linear(mlp.gate_proj, mlp.up_proj),
-        _Linear(mlp.down_proj),
+        _product(mlp.gate_proj, mlp.up_proj),
+        _product(mlp.down_proj),
     )
     layer.to("meta")
     return packed

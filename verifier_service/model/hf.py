@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM
 from foredraft.errors import WeightsError
 from verifier_service.model.attention import Attention, KvShape, Rows
 from verifier_service.model.checkpoint import load_config, verify_manifest
+from verifier_service.model.packed import pack_linears, packs
 from verifier_service.model.slots import Flat
 
 # A library may compute a lone row on another path than several; the least row counts from which
@@ -49,6 +50,8 @@ class TransformersForward:
     """A loaded transformers model; attention is ours, the rest is as its authors wrote it."""
 
     def __init__(self, model: Any, attention: Attention) -> None:
+        if packs(model.dtype, model.device):
+            pack_linears(model)
         self._model = model
         self._attention = attention
         self._least_rows = _LEAST_ROWS.get(model.dtype, 1)

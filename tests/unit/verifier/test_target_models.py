@@ -1,0 +1,216 @@
+"""Checkpoints as target models: against transformers' own forward, and bit by bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    T5Config,
+)
+
+from foredraft.errors import ConfigError, WeightsError
+from verifier_service import numerics
+from verifier_service.config import VerifierConfig
+from verifier_service.loading import load_engine, load_target
+from verifier_service.model.attention import KvShape, MatmulAttention, Rows
+from verifier_service.model.attention_native import NativeAttention, library
+from verifier_service.model.port import Segment
+
+SIZES = {
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.2,
+}
+KINDS = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
+
+needs_bf16 = pytest.mark.skipif(
+    not numerics.native_bf16(), reason="this CPU has no native bf16 arithmetic"
+)
+needs_kernels = pytest.mark.skipif(library() is None, reason="the native kernels were not built")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def checkpoint(request, tmp_path_factory):
+    """A tiny random model in the Hugging Face format."""
+    torch.manual_seed(0)
+    make_config, make_model = KINDS[request.param]
+    path = tmp_path_factory.mktemp("pair") / request.param
+    make_model(make_config(**SIZES)).save_pretrained(path)
+    return path
+
+
+def own_logits(path, dtype) -> np.ndarray:
+    """What transformers computes for the whole text in one go."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+    with torch.inference_mode():
+        return model(torch.tensor([TEXT])).logits[0].float().numpy()
+
+
+def in_chunks(model, slot, text, size) -> np.ndarray:
+    return np.concatenate(
+        [
+            model.forward([Segment(slot, i, text[i : i + size], len(text[i : i + size]))])
+            for i in range(0, len(text), size)
+        ]
+    )
+
+
+@pytest.mark.parametrize("attention", ["auto", "matmul"])
+def test_fp32_equals_transformers(checkpoint, attention):
+    model = load_target(VerifierConfig(model=checkpoint, dtype="fp32", attention=attention))
+    expected = own_logits(checkpoint, torch.float32)
+    for size in (120, 17, 1):
+        slot = model.alloc(120)
+        np.testing.assert_allclose(in_chunks(model, slot, TEXT, size), expected, atol=2e-4)
+        model.free(slot)
+
+
+@needs_bf16
+@pytest.mark.parametrize("forward", ["auto", "transformers"])
+def test_bf16_stays_near_transformers(checkpoint, forward):
+    model = load_target(VerifierConfig(model=checkpoint, forward=forward))
+    slot = model.alloc(120)
+    expected = own_logits(checkpoint, torch.float32)
+    error = np.abs(in_chunks(model, slot, TEXT, 120) - expected).max()
+    theirs = np.abs(own_logits(checkpoint, torch.bfloat16) - expected).max()
+    assert error < 1.5 * theirs
+
+
+@needs_bf16
+@pytest.mark.parametrize("attention", ["auto", "matmul"])
+def test_bf16_logits_have_the_same_bits_however_they_are_batched(checkpoint, attention):
+    model = load_target(VerifierConfig(model=checkpoint, attention=attention))
+    slot = model.alloc(120)
+    reference = in_chunks(model, slot, TEXT, 120)
+    for size in range(1, 33):
+        # The slot keeps what the last pass wrote: truncation is overwriting.
+        assert np.array_equal(in_chunks(model, slot, TEXT, size), reference), f"chunks of {size}"
+    others = [model.alloc(120) for _ in range(3)]
+    for i, other in enumerate(others):
+        model.forward([Segment(other, 0, TEXT[i : i + 50 + i], 1)])
+    for rows in (1, 2, 9, 17):
+        model.forward([Segment(slot, 0, TEXT[:80], 0)])
+        neighbours = [Segment(other, 50, TEXT[:7], 7) for other in others]
+        prefill = Segment(model.alloc(120), 0, TEXT[:60], 0)
+        batch = [*neighbours[:1], Segment(slot, 80, TEXT[80 : 80 + rows], rows), prefill]
+        beside = model.forward([*batch, *neighbours[1:]])[7 : 7 + rows]
+        assert np.array_equal(beside, reference[80 : 80 + rows])
+    assert numerics.measure(model) == "exact"
+
+
+@needs_bf16
+@needs_kernels
+def test_the_fused_forward_agrees_with_the_generic_one(checkpoint):
+    fused = load_target(VerifierConfig(model=checkpoint))
+    generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
+    a = in_chunks(fused, fused.alloc(120), TEXT, 120)
+    b = in_chunks(generic, generic.alloc(120), TEXT, 120)
+    assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(3, 3, 64), (6, 2, 32), (2, 1, 96)])
+def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
+    rows, scale = 150, head_dim**-0.5
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(rows, n, head_dim, generator=generator).to(dtype).transpose(0, 1)
+        for n in (heads, kv_heads, kv_heads)
+    )
+    shape = KvShape(2, kv_heads, head_dim, dtype, torch.device("cpu"))
+    native, reference = NativeAttention(library()), MatmulAttention()
+    whole = [Rows(native.alloc(shape, rows), 0, 0, rows)]
+    # Whatever stood in the cache before must not matter.
+    whole[0].kv.keys.fill_(float("nan"))
+    whole[0].kv.values.fill_(float("nan"))
+    ours = native.attend(1, q, k, v, whole, scale)
+    theirs = reference.attend(1, q, k, v, [Rows(reference.alloc(shape, rows), 0, 0, rows)], scale)
+    tolerance = 0.03 if dtype is torch.bfloat16 else 2e-6
+    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
+    for size in (1, 2, 3, 4, 5, 17, 33, 64):
+        kv = native.alloc(shape, rows)
+        chunks = []
+        for i in range(0, rows, size):
+            part = slice(i, i + size)
+            batch = [Rows(kv, i, 0, len(range(rows)[part]))]
+            chunks.append(native.attend(1, q[:, part], k[:, part], v[:, part], batch, scale))
+        assert torch.equal(torch.cat(chunks), ours), f"chunks of {size}"
+
+
+@needs_kernels
+def test_a_nan_in_a_query_comes_out():
+    shape = KvShape(1, 1, 32, torch.float32, torch.device("cpu"))
+    native = NativeAttention(library())
+    q = torch.zeros(1, 2, 32)
+    q[0, 1, 5] = float("nan")
+    k = torch.ones(1, 2, 32)
+    out = native.attend(0, q, k, k, [Rows(native.alloc(shape, 2), 0, 0, 2)], 1.0)
+    assert not out[0].isnan().any()
+    assert out[1].isnan().all()
+
+
+def test_exact_refuses_to_start_where_it_is_not(checkpoint, monkeypatch):
+    monkeypatch.setattr(numerics, "measure", lambda model: "tolerance 0.1")
+    with pytest.raises(ConfigError, match=r"tolerance 0\.1"):
+        load_engine(VerifierConfig(model=checkpoint, numerics="exact"))
+    assert load_engine(VerifierConfig(model=checkpoint)).info.numerics == "tolerance 0.1"
+
+
+def test_altered_and_unlisted_weights_are_refused(checkpoint):
+    manifest = checkpoint.parent / "manifest.json"
+    names = [file for file in checkpoint.iterdir() if file.suffix == ".safetensors"]
+    hashes = {
+        f"{checkpoint.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in names
+    }
+    try:
+        manifest.write_text(json.dumps(hashes))
+        load_target(VerifierConfig(model=checkpoint, dtype="fp32"))
+        manifest.write_text(json.dumps(dict.fromkeys(hashes, "0" * 64)))
+        with pytest.raises(WeightsError, match="differs"):
+            load_target(VerifierConfig(model=checkpoint))
+        manifest.write_text("{}")
+        with pytest.raises(WeightsError, match="not in its manifest"):
+            load_target(VerifierConfig(model=checkpoint))
+    finally:
+        manifest.unlink()
+
+
+def test_what_is_not_a_decoder_checkpoint_is_refused(tmp_path):
+    with pytest.raises(WeightsError, match=r"config\.json"):
+        load_target(VerifierConfig(model=tmp_path))
+    T5Config().save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match="decoder-only"):
+        load_target(VerifierConfig(model=tmp_path))
+    LlamaConfig(**SIZES).save_pretrained(tmp_path)
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(WeightsError, match="safetensors"):
+        load_target(VerifierConfig(model=tmp_path))

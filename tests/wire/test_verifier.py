@@ -1,0 +1,299 @@
+"""The verifier over gRPC, in one process, with a counting model behind the real engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from foredraft import codec
+from foredraft.errors import (
+    CorruptModelOutput,
+    InvalidRequest,
+    Overloaded,
+    PrefixMismatch,
+    Unavailable,
+)
+from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
+from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
+from verifier_service.client import VerifierClient, VerifierStream
+from verifier_service.config import VerifierConfig
+from verifier_service.engine import VerifierEngine
+from verifier_service.runner import Runner
+from verifier_service.server import SERVICE, VerifierServer, serve_engine
+
+
+@asynccontextmanager
+async def running(
+    make: Callable[[], VerifierEngine] = make_engine, *, idle_ttl_s: float = 30.0
+) -> AsyncIterator[tuple[VerifierServer, VerifierClient]]:
+    """A server and a client of it."""
+    config = VerifierConfig(model=Path(), idle_ttl_s=idle_ttl_s, grace_s=1.0)
+    server = await serve_engine(config, Runner(make))
+    client = VerifierClient(f"127.0.0.1:{server.port}")
+    try:
+        yield server, client
+    finally:
+        await client.close()
+        await server.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def raw(address_port: int, *messages: verifier_pb2.VerifyRequest) -> grpc.aio.AioRpcError:
+    """Send messages as they are and return the status that the stream ends with."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{address_port}") as channel:
+        call = verifier_pb2_grpc.VerifierServiceStub(channel).Verify(iter(messages))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in call:
+                pass
+        return caught.value
+
+
+async def test_a_session_runs_and_its_end_frees_everything():
+    async with running() as (server, client):
+        stream = await client.open(opening())
+        assert stream.model.vocab_size == VOCAB
+        assert not stream.draining
+        first = await stream.verify(round_after((1, 2, 3), (4, 5, 9)))
+        assert (first.accepted, first.next_tokens) == (2, (6,))
+        plain = await stream.verify(round_after(range(1, 7), number=1, steps=3))
+        assert plain.next_tokens == (7, 8, 9)
+        assert plain.timings.batch_rows == 1
+        assert server.stats()["sessions"] == 1
+        await stream.close()
+        await until(lambda: server.stats()["kv_used"] == 0)
+
+
+async def test_a_duplicate_is_answered_and_a_stale_round_refused():
+    async with running() as (_, client):
+        stream = await client.open(opening())
+        request = round_after((1, 2, 3), (4, 9))
+        first = await stream.verify(request)
+        assert await stream.verify(request) == first
+        with pytest.raises(PrefixMismatch) as caught:
+            await stream.verify(round_after((1, 2, 3), (7,)))
+        assert caught.value.param == "base"
+        with pytest.raises(PrefixMismatch):
+            await stream.verify(request)
+
+
+async def test_open_comes_first_and_once():
+    opened = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening()))
+    asked = verifier_pb2.VerifyRequest(round=codec.round_to_pb(round_after((1, 2, 3))))
+    async with running() as (server, _):
+        for messages in ([asked], [opened, opened], [verifier_pb2.VerifyRequest()]):
+            error = await raw(server.port, *messages)
+            assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await until(lambda: server.stats()["sessions"] == 0)
+
+
+async def test_another_protocol_is_refused():
+    message = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening()))
+    message.open.protocol = 7
+    async with running() as (server, _):
+        error = await raw(server.port, message)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert ("foredraft-param", "protocol") in tuple(error.trailing_metadata())
+
+
+@pytest.mark.parametrize("prefix", [(1, VOCAB), (), tuple(range(VOCAB)) * 3])
+async def test_a_bad_open_names_its_field_and_leaves_nothing(prefix):
+    async with running() as (server, client):
+        with pytest.raises(InvalidRequest) as caught:
+            await client.open(opening(prefix))
+        assert caught.value.param in ("prefix", "prefix length")
+        assert server.stats()["kv_used"] == 0
+
+
+async def test_a_draft_token_out_of_range_ends_only_its_session():
+    async with running() as (_, client):
+        good, bad = await client.open(opening()), await client.open(opening())
+        with pytest.raises(InvalidRequest) as caught:
+            await bad.verify(round_after((1, 2, 3), (VOCAB,)))
+        assert caught.value.param == "draft"
+        assert (await good.verify(round_after((1, 2, 3), (4,)))).accepted == 1
+
+
+async def test_bad_logits_end_only_their_session():
+    model = CountingModel()
+    async with running(lambda: make_engine(model)) as (server, client):
+        good = await client.open(opening())
+        bad = await client.open(opening())
+        model.poisoned.add(2)
+        results = await asyncio.gather(
+            *(stream.verify(round_after((1, 2, 3), (4,))) for stream in (good, bad)),
+            return_exceptions=True,
+        )
+        assert results[0].accepted == 1
+        assert isinstance(results[1], CorruptModelOutput)
+        await until(lambda: server.stats()["sessions"] == 1)
+        assert server.stats()["corrupted"] == 1
+
+
+async def test_full_is_refused_until_a_session_ends():
+    async with running(lambda: make_engine(max_sessions=1)) as (server, client):
+        first = await client.open(opening())
+        with pytest.raises(Overloaded):
+            await client.open(opening())
+        await first.close()
+        await until(lambda: server.stats()["sessions"] == 0)
+        await (await client.open(opening())).close()
+
+
+async def test_cancelling_a_round_or_an_open_frees_the_session():
+    model = CountingModel()
+    release = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(CountingModel):
+        def forward(self, segments):
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(5)
+            return super().forward(segments)
+
+    model = Slow()
+    async with running(lambda: make_engine(model)) as (server, client):
+        stream = await client.open(opening((1,)))
+        waiting = asyncio.create_task(stream.verify(round_after((1,), (2,))))
+        await until(lambda: server.stats()["queue"] == 1)
+        opening_task = asyncio.create_task(client.open(opening((1, 2))))
+        await asyncio.sleep(0.05)
+        for task in (waiting, opening_task):
+            task.cancel()
+        await asyncio.gather(waiting, opening_task, return_exceptions=True)
+        await until(lambda: server.stats()["queue"] == 0)
+        release.set()
+        await until(lambda: not model.slots)
+        assert server.stats()["kv_used"] == 0
+
+
+async def test_a_silent_session_is_ended():
+    async with running(idle_ttl_s=0.1) as (server, client):
+        stream = await client.open(opening())
+        await until(lambda: server.stats()["sessions"] == 0)
+        with pytest.raises(Unavailable):
+            await stream.verify(round_after((1, 2, 3)))
+
+
+async def test_draining_asks_sessions_to_move_and_takes_no_new_ones():
+    async with running() as (server, client):
+        stream = await client.open(opening())
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0.05)
+        assert (await stream.verify(round_after((1, 2, 3), (4,)))).accepted == 1
+        assert stream.draining
+        with pytest.raises(Unavailable):
+            await client.open(opening())
+        await stream.close()
+        await draining
+        with pytest.raises(Unavailable):
+            await client.open(opening())
+
+
+async def test_a_lost_server_is_unavailable():
+    async with running() as (server, client):
+        stream = await client.open(opening())
+        await server.stop()
+        with pytest.raises(Unavailable):
+            await stream.verify(round_after((1, 2, 3)))
+        await stream.close()
+
+
+async def test_a_broken_worker_fails_rounds_and_health():
+    class Broken(CountingModel):
+        def forward(self, segments):
+            raise RuntimeError("out of memory")
+
+    async with running(lambda: make_engine(Broken())) as (server, client):
+        server.check_health()
+        stream = await client.open(opening((1,)))
+        with pytest.raises(Unavailable):
+            await stream.verify(round_after((1,)))
+        with pytest.raises(Unavailable):
+            server.check_health()
+        with pytest.raises(Unavailable):
+            await client.open(opening())
+
+
+async def test_a_failing_load_is_the_callers_error():
+    def broken() -> VerifierEngine:
+        raise InvalidRequest("no such model", param="model")
+
+    with pytest.raises(InvalidRequest, match="no such model"):
+        await serve_engine(VerifierConfig(model=Path()), Runner(broken))
+
+
+async def test_health_is_standard():
+    async with (
+        running() as (server, _),
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        stub = health_pb2_grpc.HealthStub(channel)
+        for service in ("", SERVICE):
+            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_concurrent_sessions_share_forwards_and_get_what_they_get_alone():
+    model = CountingModel()
+
+    async def one(client: VerifierClient, first: int) -> list[int]:
+        text = [first, first + 1]
+        stream = await client.open(opening(text, session_id=f"s{first}"))
+        for number in range(5):
+            draft = (text[-1] + 1, text[-1] + 2, text[-1] + number % 2 * 9 + 3)
+            request = round_after(text, draft, number=number, session_id=f"s{first}")
+            verdict = await stream.verify(request)
+            text += [*draft[: verdict.accepted], *verdict.next_tokens]
+        await stream.close()
+        return text
+
+    async with running(lambda: make_engine(model, max_sessions=16, kv_tokens=4096)) as (_, client):
+        texts = await asyncio.gather(*(one(client, first) for first in range(12)))
+    for first, text in enumerate(texts):
+        assert text == list(range(first, first + len(text)))
+        assert len(text) == 2 + 3 * 4 + 2 * 3
+    assert max(len(batch) for batch in model.batches) > 1
+
+
+@pytest.mark.parametrize("change", ["base", "accepted", "tokens", "length"])
+async def test_the_client_believes_no_verdict_that_the_contract_excludes(change):
+    request = round_after((1, 2, 3), (4, 5))
+    answer = verifier_pb2.VerifyResponse(
+        verdict=verifier_pb2.Verdict(
+            base=codec.base_to_pb(request.base), accepted=1, next_tokens=[6]
+        )
+    )
+    if change == "base":
+        answer.verdict.base.prefix_hash ^= 1
+    elif change == "accepted":
+        answer.verdict.accepted = 3
+    elif change == "tokens":
+        answer.verdict.next_tokens[0] = VOCAB
+    else:
+        answer.verdict.next_tokens.append(7)
+    opened = verifier_pb2.VerifyResponse(
+        opened=verifier_pb2.VerifyOpened(model=codec.model_to_pb(CountingModel().info))
+    )
+
+    class Call:
+        answers = iter([opened, answer])
+
+        async def write(self, message: verifier_pb2.VerifyRequest) -> None: ...
+
+        async def read(self) -> verifier_pb2.VerifyResponse:
+            return next(self.answers)
+
+    stream = VerifierStream(Call(), opening())
+    await stream.start()
+    with pytest.raises(CorruptModelOutput):
+        await stream.verify(request)
