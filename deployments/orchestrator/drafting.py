@@ -16,7 +16,7 @@ from deployments.orchestrator.adl import DraftLengthController, Observation
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
-from deployments.orchestrator.ports import DrafterPort, Drains, DraftStream
+from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.types import DraftBlock, Propose

@@ -127,7 +127,7 @@ def base(prefix_len: int = 1, session_id: str = "s") -> common_pb2.Base:
 
 
 def draft_open(**fields: Any) -> drafter_pb2.DraftOpen:
-    good = {
+    good: dict[str, Any] = {
         "protocol": codec.PROTOCOL,
         "session_id": "s",
         "prefix": [1],
@@ -138,12 +138,17 @@ def draft_open(**fields: Any) -> drafter_pb2.DraftOpen:
 
 
 def verify_open(**fields: Any) -> verifier_pb2.VerifyOpen:
-    good = {"protocol": codec.PROTOCOL, "session_id": "s", "prefix": [1], "max_new_tokens": 1}
+    good: dict[str, Any] = {
+        "protocol": codec.PROTOCOL,
+        "session_id": "s",
+        "prefix": [1],
+        "max_new_tokens": 1,
+    }
     return verifier_pb2.VerifyOpen(**(good | fields))
 
 
 def block(**fields: Any) -> drafter_pb2.DraftBlock:
-    return drafter_pb2.DraftBlock(**({"base": base(), "proposal": "argmax"} | fields))
+    return drafter_pb2.DraftBlock(**{"base": base(), "proposal": "argmax", **fields})
 
 
 BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [

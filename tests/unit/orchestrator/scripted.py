@@ -114,6 +114,7 @@ class _DraftStream:
         self._port = port
         self._named = list(request.prefix)
         self.opened = port.opened
+        self.draining = False
 
     async def propose(self, request: Propose) -> DraftBlock:
         assert request.keep_len <= len(self._named)

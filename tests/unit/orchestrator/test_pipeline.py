@@ -279,6 +279,19 @@ async def test_a_drafter_with_a_bug_costs_no_request() -> None:
     assert report.draft_rounds == 0
 
 
+async def test_a_draining_drafter_is_left_for_another_one() -> None:
+    drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
+
+    async def before(index: int) -> None:
+        if index == 3:
+            next(iter(drafter.live)).draining = True
+
+    verifier.before = before
+    _, report = await run(request(120), drafter, verifier)
+    assert (drafter.opens, report.drafter_attaches) == (2, 2)
+    assert any(r.draft for r in verifier.rounds[-3:])
+
+
 @pytest.mark.parametrize(
     "model", [replace(MODEL, tokenizer_hash="?"), replace(MODEL, vocab_size=9)]
 )
