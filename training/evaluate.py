@@ -31,8 +31,6 @@ class DraftFigures:
     mat: float
     position_acceptance: tuple[float, ...]
     """share of rounds whose first j tokens were all accepted, j = 1..block"""
-    mat_base: float
-    """mean accepted length of the base logits alone (no edge head)"""
     rounds: int
 
 
@@ -91,31 +89,41 @@ def drafts_everywhere(model: BlockCausalDLM, tokens: Tensor, first: int, block: 
     return hidden[length:].view(anchors, block, -1)
 
 
+@dataclass(frozen=True)
+class Lattice:
+    """Top candidates of every slot of every anchor."""
+
+    scores: Tensor
+    """fp32 [anchors, block, CANDIDATES] base logits"""
+    ids: Tensor
+    """int64 [anchors, block, CANDIDATES]"""
+    gates: Tensor
+    """hidden states [anchors, block, hidden] for the edge head"""
+
+
+@torch.inference_mode()
+def lattice(model: BlockCausalDLM, hidden: Tensor) -> Lattice:
+    """Keeps the best candidates of hidden [anchors, block, hidden] by base logits."""
+    scores, ids = model.base_logits(hidden).float().topk(CANDIDATES)
+    return Lattice(scores, ids, hidden)
+
+
 @torch.inference_mode()
 def draft_paths(
-    model: BlockCausalDLM,
-    hidden: Tensor,
-    last: Tensor,
-    temperature: float,
-    noise: Tensor | None,
-    *,
-    edges: bool,
+    model: BlockCausalDLM, nodes: Lattice, last: Tensor, temperature: float, noise: Tensor | None
 ) -> Tensor:
-    """Drafted tokens [anchors, block]: at each slot the best of the top candidates given the token
-    drafted before.
+    """Drafted tokens [anchors, block]: each slot's best candidate given the one drafted before.
 
     `last` [anchors] is the committed token before each anchor; `noise` [anchors + block, vocab] is
     indexed by anchor + slot.
     """
-    anchors, block, _ = hidden.shape
+    anchors, block, _ = nodes.ids.shape
     previous = last
     path = torch.empty(anchors, block, dtype=torch.int64)
     for slot in range(block):
-        scores, ids = model.base_logits(hidden[:, slot]).float().topk(CANDIDATES)
-        if edges:
-            scores = (
-                scores + model.edge_scores(hidden[:, slot], previous[:, None], ids)[:, 0].float()
-            )
+        ids = nodes.ids[:, slot]
+        edges = model.edge_scores(nodes.gates[:, slot], previous[:, None], ids)[:, 0]
+        scores = nodes.scores[:, slot] + edges.float()
         if noise is not None:
             scores = scores / temperature + noise[slot : slot + anchors].gather(1, ids)
         previous = ids.gather(1, scores.argmax(-1, keepdim=True))[:, 0]
@@ -146,21 +154,17 @@ def draft_figures(
 ) -> DraftFigures:
     """Walks every continuation of `data` (all of one temperature) with drafts of `block` tokens."""
     temperature = float(data.temperature[0])
-    with_edges: list[int] = []
-    base_only: list[int] = []
+    rounds: list[int] = []
     for row, raw in enumerate(data.tokens.astype(np.int64)):
         tokens = torch.from_numpy(raw)
-        hidden = drafts_everywhere(model, tokens, data.prompt, block)
+        nodes = lattice(model, drafts_everywhere(model, tokens, data.prompt, block))
         last = tokens[data.prompt - 1 : -1]
         shared = None if noise is None else F.pad(noise[row], (0, 0, 0, block))
-        for rounds, edges in ((with_edges, True), (base_only, False)):
-            path = draft_paths(model, hidden, last, temperature, shared, edges=edges)
-            rounds += walk_rounds(accepted_lengths(path, tokens, data.prompt))
-    lengths = np.array(with_edges)
-    shares = tuple(float((lengths >= j).mean()) for j in range(1, block + 1))
-    return DraftFigures(
-        block, temperature, float(lengths.mean()), shares, float(np.mean(base_only)), len(lengths)
-    )
+        path = draft_paths(model, nodes, last, temperature, shared)
+        rounds += walk_rounds(accepted_lengths(path, tokens, data.prompt))
+    lengths = np.array(rounds)
+    shares = tuple(round(float((lengths >= j).mean()), 4) for j in range(1, block + 1))
+    return DraftFigures(block, temperature, float(lengths.mean()), shares, len(lengths))
 
 
 def ngram_mat(data: Continuations, block: int) -> float:

@@ -129,8 +129,8 @@ def _attend_one(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 def gumbel(generator: torch.Generator, *size: int) -> Tensor:
     """Standard Gumbel noise."""
-    uniform = torch.rand(*size, generator=generator).clamp_(min=1e-20)
-    return -torch.log(-torch.log(uniform).clamp_(min=1e-20))
+    uniform = torch.rand(*size, generator=generator).clamp_(min=1e-20, max=1 - 1e-7)
+    return -torch.log(-torch.log(uniform))
 
 
 def continue_prompts(

@@ -45,7 +45,8 @@ def document_prompts(document: Document, tokenizer: Tokenizer) -> list[str]:
 
 
 def _text(lines: list[str], start: int, cut: int) -> str:
-    return "\n".join(lines[start:cut]) + "\n"
+    """Lines without a final newline: it is one token with the indentation that follows it."""
+    return "\n".join(lines[start:cut])
 
 
 def held_out_prompts(tokenizer: Tokenizer, seed: int) -> list[dict[str, str]]:

@@ -15,7 +15,7 @@ from drafter_service.core.ngram_table import NgramTable
 from training.distill import DistillLoss, DistillRun, drafter_from_target
 from training.distill_data import make_batch, pack_blocks
 from training.evaluate import accepted_lengths, drafts_everywhere, repetition_rate, walk_rounds
-from training.generate import Continuations, Decoder, continue_prompts
+from training.generate import Continuations, Decoder, continue_prompts, gumbel
 from training.proxy import train_proxy
 from training.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
 from training.schedule import TimedWSD
@@ -80,6 +80,14 @@ def test_export_equals_transformers(exported: Path) -> None:
     with torch.inference_mode():
         logits = F.linear(ours.hidden(tokens), ours.embedding.weight)
         torch.testing.assert_close(logits, theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_gumbel_noise_samples_the_distribution() -> None:
+    noise = gumbel(torch.Generator().manual_seed(0), 20_000, 3)
+    assert torch.isfinite(noise).all()
+    probabilities = torch.tensor([0.7, 0.2, 0.1])
+    counts = (probabilities.log() + noise).argmax(-1).bincount(minlength=3) / 20_000
+    torch.testing.assert_close(counts, probabilities, atol=0.015, rtol=0)
 
 
 def test_decoder_follows_the_uncached_target(exported: Path) -> None:

@@ -85,5 +85,5 @@ def test_prompts_end_inside_a_body() -> None:
     prompts = document_prompts(Document("s", "m", True, SOURCE), trained)
     assert len(prompts) > 10
     for prompt in prompts:
-        assert prompt.endswith("    for item in other:\n")
+        assert prompt.endswith("    for item in other:")
         assert 128 <= len(trained.encode(prompt).ids) <= 256
