@@ -24,7 +24,8 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.manifest import find_tokenizer, verify_files
 from drafter_service.model.block_causal import BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.int8 import to_int8
+from drafter_service.model.fused import FusedBlockCausal
+from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.port import Capabilities
 from drafter_service.strategies import CPS, Argmax, Coupled, Strategy
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
@@ -46,7 +47,7 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     """
     torch.set_num_threads(config.threads)
     verify_files(config.model)
-    model = _load_model(config)
+    model = load_model(config)
     capabilities = model.capabilities
     strategies = Strategies(config.cps, capabilities, _load_ngram(config.model, config.cps.scorer))
     tokenizer = config.tokenizer or find_tokenizer(config.model)
@@ -102,7 +103,8 @@ class Strategies:
         return Mixture(parts) if parts else Uniform()
 
 
-def _load_model(config: DrafterConfig) -> EmbeddedDrafter:
+def load_model(config: DrafterConfig) -> EmbeddedDrafter:
+    """Return the model alone, as load_engine uses it. Raise WeightsError."""
     wide = torch.float32 if config.dtype == "int8" else getattr(torch, config.dtype)
     try:
         model = BlockCausalDLM.load(config.model, wide)
@@ -110,10 +112,11 @@ def _load_model(config: DrafterConfig) -> EmbeddedDrafter:
         raise WeightsError(f"the drafter's model cannot be loaded: {error}") from error
     tokens = model.config.max_position_embeddings
     shape = CacheShape(max(1, config.cache_tokens // tokens), tokens)
-    cache_dtype = torch.float32 if config.dtype == "float32" else torch.bfloat16
-    if config.dtype == "int8":
-        model = to_int8(model)
-    return EmbeddedDrafter(model, shape, config.candidates, cache_dtype)
+    # torch's batched matmul copies strided bf16 operands, as a slice of a cache is; not fp32 ones.
+    cache_dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+    linear = Int8Linear if config.dtype == "int8" else FloatLinear
+    fused = FusedBlockCausal(model, linear)
+    return EmbeddedDrafter(fused, shape, config.candidates, cache_dtype)
 
 
 def _load_ngram(model: Path, config: ScorerConfig) -> StaticNgram | None:

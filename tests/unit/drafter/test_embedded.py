@@ -6,7 +6,8 @@ import torch
 
 from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.int8 import to_int8
+from drafter_service.model.fused import FusedBlockCausal
+from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.port import BlockRequest
 
 CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
@@ -27,9 +28,14 @@ def model():
     return built.eval()
 
 
+def served(linear):
+    fused = FusedBlockCausal(model(), linear)
+    return EmbeddedDrafter(fused, CacheShape(4, 32), candidates=8, cache_dtype=torch.float32)
+
+
 @pytest.fixture
 def drafter():
-    return EmbeddedDrafter(model(), CacheShape(4, 32), candidates=8, cache_dtype=torch.float32)
+    return served(FloatLinear)
 
 
 def fresh(drafter, tokens, num_slots, slot=3):
@@ -105,8 +111,7 @@ def test_a_batch_equals_one_by_one(drafter):
 
 
 def test_int8_stays_near():
-    exact = EmbeddedDrafter(model(), CacheShape(1, 32), 8, torch.float32)
-    small = EmbeddedDrafter(to_int8(model()), CacheShape(1, 32), 8, torch.float32)
+    exact, small = served(FloatLinear), served(Int8Linear)
     a, b = fresh(exact, TEXT, 4, slot=0), fresh(small, TEXT, 4, slot=0)
     shared = np.isin(a.tokens[:, :3], b.tokens)
     assert shared.mean() > 0.8
