@@ -200,6 +200,51 @@ async def test_a_drafter_that_never_answers_is_replaced() -> None:
     assert any(r.draft for r in verifier.rounds[-3:])
 
 
+async def test_a_late_draft_is_waited_for_once() -> None:
+    async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
+        if index == 2:
+            await asyncio.sleep(0.4)
+        return true_block(ask, prefix)
+
+    drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
+    verifier.before = a_millisecond
+    patient = FIXED.model_copy(
+        update={"draft_deadline_ms": 20.0, "breaker": BreakerConfig(threshold=99)}
+    )
+    _, report = await run(request(400), drafter, verifier, patient)
+    assert report.draft_rounds <= 3 and report.drafting_s < 0.1
+
+
+async def test_a_draft_in_time_forgives_the_late_ones_before_it() -> None:
+    async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
+        if index % 4 == 3:
+            await asyncio.sleep(0.05)
+        return true_block(ask, prefix)
+
+    drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
+    verifier.before = a_millisecond
+    strict = FIXED.model_copy(
+        update={"draft_deadline_ms": 20.0, "breaker": BreakerConfig(threshold=2, cooldown_s=60)}
+    )
+    await run(request(400), drafter, verifier, strict)
+    assert drafter.opens == 1
+    assert len(drafter.asked) > 8
+
+
+async def test_a_new_drafter_starts_with_the_longest_draft() -> None:
+    async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
+        if index == 20:
+            raise Unavailable("killed")
+        return replace(wrong_at(true_block(ask, prefix), 1), generated_len=2)
+
+    drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
+    verifier.before = a_millisecond
+    await run(request(200), drafter, verifier, config())
+    lengths = [ask.num_tokens for ask in drafter.asked]
+    assert lengths[0] == lengths[21] == 16
+    assert max(lengths[10:21]) < 16
+
+
 async def test_a_drafter_that_is_always_late_is_asked_less_and_less() -> None:
     async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
         await asyncio.sleep(0.02)
