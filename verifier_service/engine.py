@@ -16,7 +16,7 @@ from foredraft.prefix import hash_prefix
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from verifier_service.core.batching import plan
 from verifier_service.core.kv_blocks import KvBlocks
-from verifier_service.core.sampling import choose
+from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
 from verifier_service.model.port import TargetModel
 from verifier_service.session import Session
 
@@ -38,12 +38,14 @@ class VerifierEngine:
         *,
         row_budget: int = 256,
         prefill_rows: int = 64,
+        argmax: GumbelArgmax = gumbel_argmax,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
         self._kv = kv
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
+        self._argmax = argmax
         self._clock = clock
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
@@ -142,7 +144,7 @@ class VerifierEngine:
                 session.pending.started = started
             if share.decides:
                 draws.extend(session.draws())
-        chosen = choose(self._model.forward(segments), draws)
+        chosen = choose(self._model.forward(segments), draws, self._argmax)
         spent = self._clock() - started
         first = 0
         for share, segment in zip(shares, segments, strict=True):

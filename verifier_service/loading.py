@@ -15,10 +15,12 @@ from verifier_service.config import VerifierConfig
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
-from verifier_service.model.attention_native import NativeAttention, library, supports
+from verifier_service.model.attention_native import NativeAttention, supports
 from verifier_service.model.checkpoint import longest_text, tokenizer_hash
 from verifier_service.model.fused import fuse
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
+from verifier_service.model.native import library
+from verifier_service.model.sampling_native import best_argmax
 from verifier_service.model.slots import SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -55,7 +57,13 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
         block_tokens=config.block_tokens,
         max_sessions=config.max_sessions,
     )
-    return VerifierEngine(model, kv, row_budget=config.row_budget, prefill_rows=config.prefill_rows)
+    return VerifierEngine(
+        model,
+        kv,
+        row_budget=config.row_budget,
+        prefill_rows=config.prefill_rows,
+        argmax=best_argmax(),
+    )
 
 
 def load_target(config: VerifierConfig) -> SlottedModel:

@@ -10,7 +10,7 @@ rows cannot influence each other's bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 # Tokens this close to a row's best logit get their noise at once: e^-4 of the best probability.
-_HEAD_NATS = 4.0
-_TOP_P_NATS = 12.0
+HEAD_NATS = 4.0
+# How far below the maximum a row's top-p set is looked for, step by step.
+_TOP_P_NATS = (3.0, 8.0, math.inf)
 _HASH_VALUES = 1 << 52
 
 
@@ -38,7 +39,13 @@ class Draw(NamedTuple):
     position: int
 
 
-def choose(logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> list[int | None]:
+# Returns argmax_v [z(v) + g(seed, position, v)] of each row of z [rows, vocabulary], maxima 0.
+GumbelArgmax = Callable[["Floats", Sequence[Draw]], list[int]]
+
+
+def choose(
+    logits: npt.NDArray[np.float32], draws: Sequence[Draw], argmax: GumbelArgmax | None = None
+) -> list[int | None]:
     """Return the target's token for each row of logits [rows, vocabulary].
 
     None where the row cannot be used: a NaN, +inf, or nothing but -inf. Among equal scores the
@@ -55,7 +62,7 @@ def choose(logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> list[int |
     drawn = [i for i, draw in enumerate(draws) if usable[i] and draw.sampling.temperature > 0]
     if drawn:
         subset = [draws[i] for i in drawn]
-        tokens = _gumbel_argmax(process(logits[drawn], subset), subset)
+        tokens = (argmax or gumbel_argmax)(process(logits[drawn], subset), subset)
         for i, token in zip(drawn, tokens, strict=True):
             chosen[i] = token
     return chosen
@@ -89,26 +96,20 @@ def _nucleus(z: Floats, top_p: float) -> npt.NDArray[np.bool_]:
     sort is confined to the tokens near the maximum where these hold the whole mass that is asked.
     """
     mass = np.exp(z)
-    total = np.cumsum(mass)[-1]
-    near = np.flatnonzero(z >= -_TOP_P_NATS)
-    order, cumulative = _descending(z, mass, near)
-    if cumulative[-1] < top_p * total:
-        order, cumulative = _descending(z, mass, np.flatnonzero(z > -np.inf))
-    count = int(np.searchsorted(cumulative, top_p * total, side="left")) + 1
+    enough = top_p * np.cumsum(mass)[-1]
+    for nats in _TOP_P_NATS:
+        near = np.flatnonzero((z >= -nats) & (z > -np.inf))
+        order = near[np.argsort(-z[near], kind="stable")]
+        cumulative = np.cumsum(mass[order])
+        if cumulative[-1] >= enough:
+            break
+    count = int(np.searchsorted(cumulative, enough, side="left")) + 1
     kept = np.zeros(z.size, dtype=np.bool_)
     kept[order[:count]] = True
     return kept
 
 
-def _descending(
-    z: Floats, mass: Floats, tokens: npt.NDArray[np.intp]
-) -> tuple[npt.NDArray[np.intp], Floats]:
-    """Return tokens by falling z, equal ones by id, and the running sums of their masses."""
-    order = tokens[np.argsort(-z[tokens], kind="stable")]
-    return order, np.cumsum(mass[order])
-
-
-def _gumbel_argmax(z: Floats, draws: Sequence[Draw]) -> list[int]:
+def gumbel_argmax(z: Floats, draws: Sequence[Draw]) -> list[int]:
     """Return argmax_v [z(v) + g(seed, position, v)] of each row; rows have their maximum at 0.
 
     Only tokens that can win get noise, which is exact. Let H be the tokens with z >= -c and
@@ -121,11 +122,11 @@ def _gumbel_argmax(z: Floats, draws: Sequence[Draw]) -> list[int]:
     keys = torch.tensor([[stream_key(draw.sampling.seed, draw.position)] for draw in draws])
     hashes = hash_torch(keys, torch.arange(vocabulary)).numpy().reshape(-1)
     flat = z.reshape(-1)
-    head = flat >= -_HEAD_NATS
+    head = flat >= -HEAD_NATS
     scores = np.full(rows * vocabulary, -np.inf)
     _score(scores, flat, hashes, np.flatnonzero(head))
     reached = scores.reshape(rows, vocabulary).max(axis=-1, keepdims=True)
-    high = hashes.reshape(rows, vocabulary) >= _least_hash(reached + _HEAD_NATS)
+    high = hashes.reshape(rows, vocabulary) >= _least_hash(reached + HEAD_NATS)
     _score(scores, flat, hashes, np.flatnonzero(high.reshape(-1) & ~head))
     return [int(token) for token in scores.reshape(rows, vocabulary).argmax(axis=-1)]
 

@@ -1,18 +1,9 @@
-"""The compiled kernels (attention_native.c): loading them, and the attention backend on top.
-
-The library is an optional extension module without Python in it, found beside this file. Where it
-was not built, `library()` is None and the reference in attention.py serves.
-"""
+"""The attention backend on top of the compiled kernel (attention_native.c)."""
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import logging
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,8 +12,6 @@ from verifier_service.model.attention import Kv, KvShape, Rows
 # Keys per tile in the kernel: caches are padded to a multiple of it.
 _TILE = 64
 _LANES = 16
-
-log = logging.getLogger(__name__)
 
 _pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
 
@@ -53,25 +42,6 @@ class NativeBatch(ctypes.Structure):
         ("sin", _pointer),
         ("segments", _pointer),
     )
-
-
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """Return the compiled kernels, or None where they were not built."""
-    here = Path(__file__).parent
-    for suffix in EXTENSION_SUFFIXES:
-        path = here / f"_native{suffix}"
-        if path.is_file():
-            loaded = ctypes.CDLL(str(path))
-            strided: list[Any] = [_pointer, _int64, _int64]
-            loaded.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
-            loaded.fd_norm.argtypes = [*[_pointer] * 4, _int64, _int64, ctypes.c_float]
-            loaded.fd_norm.restype = None
-            loaded.fd_gate.argtypes = [_pointer, _pointer, _int64, _int64]
-            loaded.fd_gate.restype = None
-            return loaded
-    log.warning("the compiled attention kernel was not built; using the slower reference")
-    return None
 
 
 def supports(head_dim: int, dtype: torch.dtype) -> bool:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from verifier_service.model import attention_native
 from verifier_service.model.attention import KvShape
 from verifier_service.model.attention_native import NativeAttention
+from verifier_service.model.native import library
 from verifier_service.model.packed import PackedLinear, packs
 from verifier_service.model.slots import Flat
 
@@ -116,7 +116,7 @@ class FusedForward:
 
 def fuse(model: Any, attention: Any, shape: KvShape) -> FusedForward | None:
     """Return the fused forward of a transformers model, or None where it is of another kind."""
-    kernels = attention_native.library()
+    kernels = library()
     if kernels is None or not isinstance(attention, NativeAttention):
         return None
     config = model.config

@@ -12,7 +12,9 @@ from scipy import stats
 
 from foredraft.noise import gumbel
 from foredraft.types import SamplingParams
-from verifier_service.core.sampling import Draw, choose, process
+from verifier_service.core.sampling import Draw, choose, gumbel_argmax, process
+from verifier_service.model.native import library
+from verifier_service.model.sampling_native import best_argmax
 
 PARAMS = st.builds(
     SamplingParams,
@@ -65,6 +67,7 @@ def test_equals_the_definition_in_mixed_batches(params, vocabulary, scale, state
     assert together == [oracle(row, draw) for row, draw in zip(logits, draws, strict=True)]
     alone = [choose(logits[i : i + 1], [draw])[0] for i, draw in enumerate(draws)]
     assert together == alone
+    assert together == choose(logits, draws, best_argmax())
 
 
 def test_pruning_loses_nothing_on_a_real_vocabulary():
@@ -74,6 +77,16 @@ def test_pruning_loses_nothing_on_a_real_vocabulary():
         draws = [Draw(SamplingParams(temperature=1.0, seed=i), 7 * i) for i in range(24)]
         expected = [oracle(row, draw) for row, draw in zip(logits, draws, strict=True)]
         assert choose(logits, draws) == expected
+        assert choose(logits, draws, best_argmax()) == expected
+
+
+@pytest.mark.skipif(library() is None, reason="the native kernels were not built")
+def test_a_near_tie_is_left_to_the_reference():
+    draws = [Draw(SamplingParams(temperature=1.0, seed=4), 9)]
+    noise = gumbel(4, np.array([9]), np.arange(3))[0]
+    # All three scores are equal up to rounding.
+    z = (noise.min() - noise)[None] * 1.0
+    assert best_argmax()(z, draws) == gumbel_argmax(z, draws)
 
 
 @pytest.mark.parametrize(

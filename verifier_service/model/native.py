@@ -1,0 +1,34 @@
+"""Loads the compiled kernels: an optional extension module, without Python in it, beside this."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+_pointer, _int64, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled kernels, or None where they were not built."""
+    here = Path(__file__).parent
+    path = next((p for s in EXTENSION_SUFFIXES if (p := here / f"_native{s}").is_file()), None)
+    if path is None:
+        log.warning("the compiled kernels were not built; using the slower reference")
+        return None
+    kernels = ctypes.CDLL(str(path))
+    strided: list[Any] = [_pointer, _int64, _int64]
+    kernels.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
+    kernels.fd_norm.argtypes = [*[_pointer] * 4, _int64, _int64, ctypes.c_float]
+    kernels.fd_norm.restype = None
+    kernels.fd_gate.argtypes = [_pointer, _pointer, _int64, _int64]
+    kernels.fd_gate.restype = None
+    kernels.fd_draw.argtypes = [_pointer, _int64, _int64, _double, _pointer]
+    kernels.fd_draw.restype = _int64
+    return kernels
