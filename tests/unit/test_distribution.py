@@ -64,9 +64,14 @@ def scorer():
     return Mixture([(0.5, EdgeScorer()), (0.5, ngram)])
 
 
-def draft(strategy, seed):
-    """The tokens proposed after PROMPT, from the service's own functions."""
-    scores, sampling = block_scores(), SamplingParams(temperature=TEMPERATURE, seed=seed)
+@cache
+def drafts(strategy):
+    """The tokens proposed after PROMPT for every seed, from the service's own functions."""
+    return [_draft(strategy, SamplingParams(TEMPERATURE, seed=seed)) for seed in range(DRAWS)]
+
+
+def _draft(strategy, sampling):
+    scores = block_scores()
     if strategy == "argmax":
         return argmax_path(scores, LENGTH, EOS).tokens
     if strategy == "coupled":
@@ -116,8 +121,7 @@ def outputs(strategy, accept):
     """
     noise = all_noise()
     found, kept = np.empty(DRAWS, dtype=np.int64), 0
-    for seed in range(DRAWS):
-        drafted = draft(strategy, seed)
+    for seed, drafted in enumerate(drafts(strategy)):
         out = accept(drafted, noise[seed])
         kept += sum(a == b for a, b in zip(drafted, out, strict=False))
         while len(out) < LENGTH:
