@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,6 +150,7 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
         if run.compile
         else DistillLoss(model, run)
     )
+    _warm_up(loss_of, optimizer, shards, run)
     log = (run.checkpoint / "log.jsonl").open("a") if rank == 0 else None
     bar = tqdm(
         total=round(run.minutes * 60),
@@ -160,13 +162,7 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     previous = time.monotonic()
     while schedule.progress(elapsed) < 1:
         batch = shards.draw(run.batch, step, rank, world, run.mask_rows, run.gamma)
-        seen = torch.zeros(2)
-        parts = batch.split(run.micro_batch)
-        for part in parts:
-            with torch.autocast("cpu", torch.bfloat16):
-                loss, figures = loss_of(part)
-            (loss / len(parts)).backward()
-            seen += figures / len(parts)
+        seen = _accumulate(loss_of, batch.split(run.micro_batch))
         optimizer.step(schedule.rate(elapsed))
         step += 1
         elapsed, previous = advance(elapsed, previous, distributed=world > 1)
@@ -188,6 +184,29 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, shards.used)
     if rank == 0:
         export_drafter(model, run.output)
+
+
+LossOf = Callable[[BlockBatch], tuple[Tensor, Tensor]]
+
+
+def _accumulate(loss_of: LossOf, parts: list[BlockBatch]) -> Tensor:
+    """Adds the gradients of the parts' mean loss; returns the mean figures of `DistillLoss`."""
+    seen = torch.zeros(2)
+    for part in parts:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss, figures = loss_of(part)
+        (loss / len(parts)).backward()
+        seen += figures / len(parts)
+    return seen
+
+
+def _warm_up(loss_of: LossOf, optimizer: ShardedOptimizer, shards: Shards, run: DistillRun) -> None:
+    """Compiles the graph of every sequence length before the clock starts."""
+    for batch in shards.samples(run.micro_batch, run.mask_rows):
+        _accumulate(loss_of, [batch])
+    optimizer.clear()
+    if optimizer.distributed:
+        dist.barrier()
 
 
 def export_drafter(model: BlockCausalDLM, directory: Path) -> None:

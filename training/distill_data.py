@@ -141,6 +141,13 @@ class Shards:
             np.random.default_rng([self.seed, 13, step, rank]),
         )
 
+    def samples(self, count: int, mask_rows: int) -> list[BlockBatch]:
+        """One batch of `count` sequences of every length."""
+        random = np.random.default_rng(0)
+        return [
+            make_batch(group, np.arange(count), mask_rows, 1.0, random) for group in self.groups
+        ]
+
 
 def _join(shards: list[Continuations]) -> Continuations:
     """Concatenates shards of the same lengths."""

@@ -96,6 +96,10 @@ class ShardedOptimizer:
         if self.distributed:
             for owner, (values, _) in enumerate(self.buffers):
                 dist.broadcast(values, src=owner)
+        self.clear()
+
+    def clear(self) -> None:
+        """Sets all gradients to zero."""
         for _, gradients in self.buffers:
             gradients.zero_()
 

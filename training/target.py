@@ -159,8 +159,7 @@ def _warm_up(loss_of: LossOf, optimizer: ShardedOptimizer, run: TargetRun) -> No
     _accumulate(
         loss_of, torch.zeros(run.micro_batch, run.length + 1, dtype=torch.int64), run.micro_batch
     )
-    for _, gradients in optimizer.buffers:
-        gradients.zero_()
+    optimizer.clear()
     if optimizer.distributed:
         dist.barrier()
 
