@@ -6,13 +6,12 @@ every logit has the same bits each time, speculative and plain decoding cannot d
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from foredraft.errors import ConfigError
+from foredraft.errors import ConfigError, WeightsError
 from verifier_service.model.port import Segment, TargetModel
 
 if TYPE_CHECKING:
@@ -23,11 +22,12 @@ _TEXT_TOKENS = 96
 _PREFIX_TOKENS = 33
 _NEIGHBOURS = 4
 
-log = logging.getLogger(__name__)
-
 
 def measure(model: TargetModel) -> str:
-    """Return "exact", or "tolerance <largest absolute logit difference>"."""
+    """Return "exact", or "tolerance <largest absolute logit difference>".
+
+    Raise WeightsError where logits are not finite: this is also the model's self-test.
+    """
     rng = np.random.default_rng(0)
     length = min(_TEXT_TOKENS, model.info.max_len)
     prefix = min(_PREFIX_TOKENS, length // 2)
@@ -37,7 +37,9 @@ def measure(model: TargetModel) -> str:
     text, slot = texts[0], slots[0]
     try:
         reference = model.forward([Segment(slot, 0, text, length)])
-        difference = _difference(reference[:0], reference[:0])
+        if not np.isfinite(reference).all():
+            raise WeightsError("the model's logits are not finite")
+        difference = 0.0
         for chunk in _CHUNKS:
             logits = [
                 model.forward([Segment(slot, i, text[i : i + chunk], len(text[i : i + chunk]))])
@@ -63,7 +65,7 @@ def measure(model: TargetModel) -> str:
 
 
 def _difference(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:
-    """Return max |a - b|, 0 when empty and infinite where a value is not a number."""
+    """Return max |a - b|, infinite where a value is not a number."""
     if np.array_equal(a, b):
         return 0.0
     return float(np.nan_to_num(np.abs(a - b), nan=np.inf).max())

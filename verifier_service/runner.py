@@ -37,10 +37,11 @@ class Stats:
 
 
 class _Command(NamedTuple):
-    """What the worker should do; the future, if any, gets the result or the error."""
+    """What the worker should do; its future gets the error and, if it answers, the result."""
 
     run: Callable[[], Any]
     future: asyncio.Future[Any] | None
+    answers: bool = True
 
 
 class Runner:
@@ -56,6 +57,7 @@ class Runner:
         self._busy = BusyMeter()
         self._rounds = 0
         self._failure: BaseException | None = None
+        self._stopping = False
         self._thread = threading.Thread(target=self._work, name="verifier", daemon=True)
         self._thread.start()
 
@@ -98,8 +100,7 @@ class Runner:
         engine = self.engine
         verdict: asyncio.Future[Verdict] = self._loop.create_future()
         self._waiting[handle] = verdict
-        submitted = self._call(lambda: engine.submit(handle, request))
-        submitted.add_done_callback(lambda f: _pass_error(f, verdict))
+        self._send(_Command(lambda: engine.submit(handle, request), verdict, answers=False))
         try:
             return await verdict
         finally:
@@ -134,11 +135,14 @@ class Runner:
 
     def _call(self, run: Callable[[], Any]) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
-        if not self.alive:
-            future.set_exception(Unavailable("the verifier's worker ended"))
-            return future
-        self._commands.put(_Command(run, future))
+        self._send(_Command(run, future))
         return future
+
+    def _send(self, command: _Command) -> None:
+        if self.alive:
+            self._commands.put(command)
+        elif command.future is not None:
+            command.future.set_exception(Unavailable("the verifier's worker ended"))
 
     def _close_opened(self, opening: asyncio.Future[int]) -> None:
         if not opening.cancelled() and opening.exception() is None:
@@ -176,8 +180,6 @@ class Runner:
                 if outcomes:
                     self._post(self._deliver, outcomes)
 
-    _stopping = False
-
     def _next_command(self, engine: VerifierEngine) -> _Command | None:
         """Return the next command, waiting for one while the engine has nothing to do."""
         if engine.has_work:
@@ -202,7 +204,7 @@ class Runner:
             if command.future is not None:
                 self._post(_set_error, command.future, error)
         else:
-            if command.future is not None:
+            if command.future is not None and command.answers:
                 self._post(_set_result, command.future, result)
 
     def _post(self, call: Callable[..., None], *args: Any) -> None:
@@ -235,9 +237,3 @@ def _set_result(future: asyncio.Future[Any], result: Any) -> None:
 def _set_error(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _pass_error(done: asyncio.Future[Any], other: asyncio.Future[Any]) -> None:
-    error = done.exception()
-    if error is not None:
-        _set_error(other, error)
