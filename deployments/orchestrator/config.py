@@ -66,8 +66,8 @@ class BreakerConfig(StrictModel):
     """When to stop asking a drafter: failures in a row, then a pause that doubles up to a cap."""
 
     threshold: int = Field(default=3, ge=1)
-    cooldown_s: float = Field(default=1.0, gt=0)
-    max_cooldown_s: float = Field(default=30.0, gt=0)
+    cooldown_s: float = Field(default=0.5, gt=0)
+    max_cooldown_s: float = Field(default=4.0, gt=0)
 
     def breaker(self) -> Breaker:
         """Return a closed breaker."""
