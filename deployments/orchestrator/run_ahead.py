@@ -49,9 +49,6 @@ class SpeculationCache(Generic[V]):
         self._capacity = capacity
         self._values: dict[int, V] = {}
 
-    def __len__(self) -> int:
-        return len(self._values)
-
     def put(self, prefix_hash: int, value: V) -> None:
         """Store a value; the oldest one goes if there is no room."""
         self._values.pop(prefix_hash, None)
