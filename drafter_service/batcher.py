@@ -14,7 +14,7 @@ from typing import Any
 from drafter_service.busy import BusyMeter
 from drafter_service.engine import DrafterEngine
 from foredraft.errors import ForedraftError, Overloaded, Unavailable
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class Batcher:
         self._batches = self._blocks = 0
         self._queue_s = 0.0
         self._sessions = self._evictions = 0
+        self._info: ModelInfo | None = None
         self._thread: threading.Thread | None = None
         self._stopped = False
 
@@ -73,6 +74,13 @@ class Batcher:
             self._stopped = True
             self._work.put(None)
             raise
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model; raise Unavailable unless its engine is loaded and its thread alive."""
+        if self._info is None or self._thread is None or not self._thread.is_alive():
+            raise Unavailable("the drafter is not running")
+        return self._info
 
     async def open(self, request: DraftOpen) -> tuple[int, DraftOpened]:
         """Open a session; return its handle and the answer."""
@@ -139,6 +147,7 @@ class Batcher:
         except Exception as error:  # noqa: BLE001 - whatever loading raised is the caller's
             self._post([(ready, error)])
             return
+        self._info = engine.info
         self._post([(ready, None)])
         stopping = False
         while not stopping:

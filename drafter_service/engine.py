@@ -44,6 +44,7 @@ class DrafterEngine:
         self._model, self._strategy_of, self._info = model, strategy_of, info
         self._capabilities = model.capabilities
         self._max_sessions, self._prefill_rows = max_sessions, prefill_rows
+        self._capacity = min(self._capabilities.max_len, self._capabilities.cache_tokens)
         self._slots = KVSlots(self._capabilities.cache_slots)
         self._sessions: dict[int, _Session] = {}
         self._next_handle = 0
@@ -52,6 +53,11 @@ class DrafterEngine:
     def max_block(self) -> int:
         """The most tokens of one block: one mask slot is for the guess of the token after it."""
         return self._capabilities.max_block - 1
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model, as sessions are told of it."""
+        return self._info
 
     @property
     def sessions(self) -> int:
@@ -66,9 +72,8 @@ class DrafterEngine:
     def open(self, request: DraftOpen) -> tuple[int, DraftOpened]:
         """Open a session; return its handle and the answer. Raise InvalidRequest or Overloaded."""
         c = self._capabilities
-        longest = min(c.max_len, c.cache_tokens) - c.max_block
         limits.check_range("prefix length", len(request.prefix), 1, request.max_len)
-        limits.check_range("max_len", request.max_len, 1, longest)
+        limits.check_range("max_len", request.max_len, 1, self._capacity)
         limits.check_tokens("prefix", request.prefix, c.vocab_size)
         limits.check_sampling(request.sampling, c.vocab_size)
         if len(self._sessions) >= self._max_sessions:
@@ -112,7 +117,8 @@ class DrafterEngine:
         if session is None or base.session_id != session.request.session_id:
             raise PrefixMismatch(f"session {base.session_id!r} is not open on this stream")
         limits.check_range("num_tokens", request.num_tokens, 1, self.max_block)
-        limits.check_range("base.prefix_len", base.prefix_len, 1, session.request.max_len)
+        longest = min(session.request.max_len, self._capacity - 1)
+        limits.check_range("base.prefix_len", base.prefix_len, 1, longest)
         limits.check_range("keep_len", request.keep_len, 0, len(session.chain))
         limits.check_tokens("append", request.append, self._capabilities.vocab_size)
         if session.chain.hash_after(request.keep_len, request.append) != base.prefix_hash:
@@ -138,14 +144,16 @@ class DrafterEngine:
         """Return the session's part of the pass, its missing tokens fed in chunks before."""
         tokens = self._sessions[handle].chain.tokens
         slot, cached = self._slots.acquire(handle, len(tokens) - 1)
+        # Near the model's longest sequence the block is shorter than asked.
+        num_slots = min(request.num_tokens + 1, self._capacity - len(tokens))
         if self._capabilities.prefix_kv == "none":
-            return BlockRequest(slot, 0, tuple(tokens), request.num_tokens + 1)
+            return BlockRequest(slot, 0, tuple(tokens), num_slots)
         while len(tokens) - cached > self._prefill_rows:
             chunk = tokens[cached : cached + self._prefill_rows]
             self._model.draft([BlockRequest(slot, cached, chunk, 0)])
             cached += len(chunk)
             self._slots.store(handle, cached)
-        return BlockRequest(slot, cached, tokens[cached:], request.num_tokens + 1)
+        return BlockRequest(slot, cached, tokens[cached:], num_slots)
 
     def _finish(
         self, handle: int, request: Propose, scores: BlockScores, rows: int

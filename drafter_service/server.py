@@ -15,7 +15,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from foredraft import codec, limits
 from foredraft.errors import DeadlineExceeded, ForedraftError, InvalidRequest, Unavailable
-from foredraft.types import DraftBlock
+from foredraft.types import DraftBlock, ModelInfo
 from foredraft.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -160,6 +160,11 @@ class DrafterServer:
         self._server, self._servicer, self._status = server, servicer, status
         self._batcher = batcher
         self.port = port
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model; raise Unavailable if the engine's thread has died."""
+        return self._batcher.info
 
     def stats(self) -> dict[str, float]:
         """Return the batcher's gauges and the number of open streams."""

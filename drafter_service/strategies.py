@@ -20,7 +20,7 @@ class Strategy(Protocol):
         """The context is now its first keep_len tokens + append."""
 
     def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> DraftedPath:
-        """Return the path over scores' num_tokens + 1 slots, which follow the context."""
+        """Return the path over scores' slots, num_tokens + 1 or fewer, which follow the context."""
 
 
 class Argmax:

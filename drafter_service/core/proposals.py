@@ -30,7 +30,8 @@ NO_GUESS = -1
 class DraftedPath:
     """A block's tokens, DiffuSpec's L_gen (Eq. 8), and the guess of the token after the block.
 
-    tokens ends at the first EOS, inclusive, and then bonus_guess is NO_GUESS.
+    tokens ends at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is where the
+    pass had no slot for it.
     """
 
     tokens: tuple[int, ...]
@@ -39,7 +40,7 @@ class DraftedPath:
 
 
 def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
-    """Return each slot's best candidate by itself; scores has num_tokens + 1 slots."""
+    """Return each slot's best candidate by itself; scores has up to num_tokens + 1 slots."""
     return _split(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
 
 
@@ -128,7 +129,7 @@ def _filters(sampling: SamplingParams) -> bool:
 
 
 def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
-    """Cut a path over num_tokens + 1 slots into the block and the guess of the token after it."""
+    """Cut a path over up to num_tokens + 1 slots into a block and the guess of what follows."""
     tokens = tuple(path[:num_tokens])
     if eos in tokens:
         tokens = tokens[: tokens.index(eos) + 1]

@@ -115,7 +115,7 @@ def test_a_long_prefix_is_fed_in_chunks():
         ({"prefix": (3, 99)}, InvalidRequest),
         ({"prefix": ()}, InvalidRequest),
         ({"max_len": 2}, InvalidRequest),
-        ({"max_len": 60}, InvalidRequest),
+        ({"max_len": 65}, InvalidRequest),
         ({"sampling": SamplingParams(temperature=-1)}, InvalidRequest),
         ({"sampling": SamplingParams(top_p=0)}, InvalidRequest),
     ],
@@ -186,6 +186,18 @@ def test_a_family_without_a_prefix_cache_gets_the_whole_prefix():
     engine.propose([(s, asking("s", (3, 4, 5), 3, 2))])
     engine.propose([(s, asking("s", (3, 4, 5, 6), 3, 2))])
     assert fed(model) == [[(0, (3, 4, 5))], [(0, (3, 4, 5, 6))]]
+
+
+def test_near_the_longest_sequence_blocks_get_shorter():
+    engine = engine_of(ScriptedLM(counting))
+    handle = engine.open(opening("s", (1,), max_len=64))[0]
+
+    def ask(length):
+        prefix = tuple(1 + i % 15 for i in range(length))
+        return engine.propose([(handle, asking("s", prefix, 1, 8))])[0]
+
+    assert [len(ask(length).tokens) for length in (55, 56, 60, 63)] == [8, 8, 4, 1]
+    assert isinstance(ask(64), InvalidRequest)
 
 
 def test_slots_give_way_in_order_of_use():
