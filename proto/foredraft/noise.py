@@ -44,7 +44,7 @@ def _mix_int(x: int) -> int:
 
 def stream_key(seed: int, position: int) -> int:
     """Return the 64-bit signed key of one position's noise; seed is any 64-bit integer."""
-    return _signed(_mix_int(_mix_int((seed & _MASK) + _GOLDEN) ^ ((position * _GOLDEN) & _MASK)))
+    return _signed(_mix_int(_mix_int((seed + _GOLDEN) & _MASK) ^ ((position * _GOLDEN) & _MASK)))
 
 
 def _shift(x: Any, bits: int) -> Any:
