@@ -54,7 +54,7 @@ class Batcher:
         self._waiting = 0
         self._busy = BusyMeter(time.monotonic)
         self._batches = self._blocks = 0
-        self._queue_s = 0.0
+        self._wait_s = 0.0
         self._sessions = self._evictions = 0
         self._info: ModelInfo | None = None
         self._thread: threading.Thread | None = None
@@ -113,7 +113,7 @@ class Batcher:
         return {
             "busy": self._busy.fraction(),
             "queue": float(self._waiting),
-            "queue_wait_ms": 1e3 * self._queue_s / max(self._blocks, 1),
+            "queue_wait_ms": 1e3 * self._wait_s,
             "sessions": float(self._sessions),
             "batches": float(self._batches),
             "blocks": float(self._blocks),
@@ -189,7 +189,8 @@ class Batcher:
         for ask, answer in zip(batch.values(), answers, strict=True):
             if isinstance(answer, DraftBlock):
                 wait = begin - ask.arrived
-                self._queue_s += wait
+                # A running mean over the last dozens of proposals.
+                self._wait_s += 0.05 * (wait - self._wait_s)
                 self._blocks += 1
                 timings = replace(answer.timings, queue_us=int(1e6 * wait), compute_us=compute_us)
                 answer = replace(answer, timings=timings)

@@ -92,35 +92,46 @@ class _BoundContext:
         pseudocount: float,
         floor: float,
     ) -> None:
-        self._tables, self._tail, self._tokens = tables, tail, tokens
-        self._pseudocount, self._floor = pseudocount, floor
+        self._tables, self._tail = tables, tail
+        self._pseudocount = pseudocount
+        self._columns = [{token: i for i, token in enumerate(row)} for row in tokens]
+        self._floors = [[floor] * len(row) for row in tokens]
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
-        candidates = self._tokens[slot]
-        unigram = self._mix([self._floor] * len(candidates), candidates, self._tables[0].get(()))
-        rows = []
-        for path in paths:
-            history = self._tail + path
-            row = unigram
-            for table, length in zip(self._tables[1:], range(1, len(history) + 1), strict=False):
-                followers = table.get(history[-length:])
-                # A context that was never seen has no longer one that was.
-                if followers is None:
-                    break
-                row = self._mix(row, candidates, followers)
-            rows.append(row)
-        return np.array(rows)
+        columns = self._columns[slot]
+        everything = self._tables[0].get(())
+        unigram = self._floors[slot]
+        if everything is not None:
+            unigram = self._mix(unigram, columns, [everything])
+        return np.array(
+            [self._mix(unigram, columns, self._followers(self._tail + path)) for path in paths]
+        )
+
+    def _followers(self, history: Path) -> list[_Followers]:
+        """Return what followed the last 1, 2, ... tokens, as far as that was seen."""
+        found = []
+        for length in range(1, min(len(self._tables), len(history) + 1)):
+            followers = self._tables[length].get(history[-length:])
+            # A context that was never seen has no longer one that was.
+            if followers is None:
+                break
+            found.append(followers)
+        return found
 
     def _mix(
-        self, lower: list[float], candidates: list[int], followers: _Followers | None
+        self, lower: list[float], columns: dict[int, int], orders: list[_Followers]
     ) -> list[float]:
-        """Return one order's interpolated probabilities over those of the order below."""
-        if followers is None:
+        """Return the probabilities with the orders, lowest first, interpolated over lower's."""
+        if not orders:
             return lower
-        scale = 1.0 / (followers.total + self._pseudocount)
-        carry, counts = self._pseudocount * scale, followers.counts
-        row = [carry * p for p in lower]
-        # Most contexts have few followers, and fewer of those are candidates.
-        for token in counts.keys() & candidates:
-            row[candidates.index(token)] += counts[token] * scale
+        left, added = 1.0, []
+        for followers in reversed(orders):
+            scale = left / (followers.total + self._pseudocount)
+            left = scale * self._pseudocount
+            counts = followers.counts
+            # Most contexts have few followers, and fewer of those are candidates.
+            added += [(columns[t], counts[t] * scale) for t in counts.keys() & columns.keys()]
+        row = [left * p for p in lower]
+        for column, mass in added:
+            row[column] += mass
         return row
