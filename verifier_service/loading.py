@@ -24,6 +24,9 @@ from verifier_service.model.sampling_native import best_argmax
 from verifier_service.model.slots import SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+# A library may compute a few rows on another path than many; from these numbers on, rows keep
+# their bits, as far as was measured (bf16), and are not known to differ (fp32).
+_LEAST_ROWS = {"bf16": 2, "fp32": 4}
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,7 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
+    model.warm_up(config.row_budget)
     model.info = dataclasses.replace(model.info, numerics=measured)
     log.info(
         "target %s ready in %.1f s: %s on %s, numerics %s%s",
@@ -85,7 +89,7 @@ def load_target(config: VerifierConfig) -> SlottedModel:
         TransformersForward(model, attention)
     )
     log.info("forward %s, attention %s", type(forward).__name__, attention.name)
-    return SlottedModel(forward, attention, shape, info)
+    return SlottedModel(forward, attention, shape, info, _LEAST_ROWS[config.dtype])
 
 
 def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:

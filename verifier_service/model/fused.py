@@ -76,7 +76,7 @@ class FusedForward:
             rotary=self._rotary,
         )
         normed = torch.empty_like(x)
-        mixed = x.new_empty(len(flat.tokens), heads * head_dim)
+        mixed = x.new_zeros(len(flat.tokens), heads * head_dim)
         out = mixed.view(-1, heads, head_dim)
         delta = None
         for index, layer in enumerate(self._layers):
@@ -87,9 +87,7 @@ class FusedForward:
             self._add_norm(x, layer.out(mixed), layer.before_mlp, normed)
             delta = layer.down(self._gated(layer.gate_up(normed)))
         self._add_norm(x, delta, self._norm, normed)
-        if len(flat.wanted) < len(flat.tokens):
-            normed = normed[flat.wanted]
-        return self._head(normed)
+        return self._head(normed.index_select(0, torch.tensor(flat.wanted)))
 
     def _add_norm(
         self, x: torch.Tensor, delta: torch.Tensor | None, norm: _Norm, out: torch.Tensor

@@ -20,10 +20,6 @@ from verifier_service.model.checkpoint import load_config, verify_manifest
 from verifier_service.model.packed import pack_linears, packs
 from verifier_service.model.slots import Flat
 
-# A library may compute a lone row on another path than several; the least row counts from which
-# rows keep their bits, as measured (bf16) and known to differ below (fp32).
-_LEAST_ROWS = {torch.bfloat16: 2, torch.float32: 4}
-
 
 def _registered_attention(
     module: torch.nn.Module,
@@ -54,22 +50,17 @@ class TransformersForward:
             pack_linears(model)
         self._model = model
         self._attention = attention
-        self._least_rows = _LEAST_ROWS.get(model.dtype, 1)
 
     def __call__(self, flat: Flat) -> torch.Tensor:
-        tokens, positions, wanted, batch = flat
-        # Filler rows belong to no session: their attention is zero and nobody reads them.
-        filler = self._least_rows - len(tokens)
-        head_rows = wanted + [0] * (self._least_rows - len(wanted))
         device = self._model.device
         logits: torch.Tensor = self._model(
-            input_ids=torch.tensor([tokens + [tokens[0]] * filler], device=device),
-            position_ids=torch.tensor([positions + [0] * filler], device=device),
+            input_ids=torch.tensor([flat.tokens], device=device),
+            position_ids=torch.tensor([flat.positions], device=device),
             use_cache=False,
-            logits_to_keep=torch.tensor(head_rows, device=device),
-            foredraft=(self._attention, batch),
+            logits_to_keep=torch.tensor(flat.wanted, device=device),
+            foredraft=(self._attention, flat.batch),
         ).logits
-        return logits[0, : len(wanted)]
+        return logits[0]
 
 
 def kv_shape(config: Any, dtype: torch.dtype, device: torch.device) -> KvShape:
