@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drafter_service.busy import BusyMeter
 from drafter_service.engine import DrafterEngine
+from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Overloaded, Unavailable
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose
 
@@ -52,7 +52,7 @@ class Batcher:
         self._load, self._max_queue = load, max_queue
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self._waiting = 0
-        self._busy = BusyMeter(time.monotonic)
+        self._busy = BusyMeter()
         self._batches = self._blocks = 0
         self._wait_s = 0.0
         self._sessions = self._evictions = 0
@@ -111,7 +111,7 @@ class Batcher:
     def stats(self) -> dict[str, float]:
         """Return the gauges that autoscaling and metrics read."""
         return {
-            "busy": self._busy.fraction(),
+            "busy": self._busy.fraction(time.monotonic()),
             "queue": float(self._waiting),
             "queue_wait_ms": 1e3 * self._wait_s,
             "sessions": float(self._sessions),
@@ -155,10 +155,10 @@ class Batcher:
             while not self._work.empty():
                 work.append(self._work.get())
             stopping = None in work
-            self._busy.begin()
+            started = time.monotonic()
             self._serve(engine, work)
             self._sessions, self._evictions = engine.sessions, engine.evictions
-            self._busy.end()
+            self._busy.add(started, time.monotonic())
 
     def _serve(self, engine: DrafterEngine, work: list[_Work]) -> None:
         batch: dict[int, _Ask] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -21,7 +20,6 @@ from drafter_service.core.ngram_table import NgramTable
 from drafter_service.core.path_search import SearchParams
 from drafter_service.core.static_ngram import StaticNgram
 from drafter_service.engine import DrafterEngine
-from drafter_service.manifest import find_tokenizer, verify_files
 from drafter_service.model.block_causal import BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
@@ -29,6 +27,7 @@ from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.port import Capabilities
 from drafter_service.strategies import CPS, Argmax, Coupled, Strategy
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
@@ -50,11 +49,12 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     model = load_model(config)
     capabilities = model.capabilities
     strategies = Strategies(config.cps, capabilities, _load_ngram(config.model, config.cps.scorer))
-    tokenizer = config.tokenizer or find_tokenizer(config.model)
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
-        tokenizer_hash=hashlib.sha256(tokenizer.read_bytes()).hexdigest() if tokenizer else "",
+        tokenizer_hash=sha256(config.tokenizer)
+        if config.tokenizer
+        else tokenizer_hash(config.model),
         numerics=config.dtype,
         name=capabilities.name,
     )

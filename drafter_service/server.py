@@ -166,6 +166,10 @@ class DrafterServer:
         """The model; raise Unavailable if the engine's thread has died."""
         return self._batcher.info
 
+    def check_health(self) -> None:
+        """Raise Unavailable if the engine's thread has died."""
+        _ = self._batcher.info
+
     def stats(self) -> dict[str, float]:
         """Return the batcher's gauges and the number of open streams."""
         return {**self._batcher.stats(), "streams": float(self._servicer.streams)}

@@ -9,6 +9,7 @@ import time
 import torch
 
 from foredraft.errors import ConfigError
+from foredraft.model_files import tokenizer_hash
 from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
@@ -16,7 +17,7 @@ from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
 from verifier_service.model.attention_native import NativeAttention, supports
-from verifier_service.model.checkpoint import longest_text, tokenizer_hash
+from verifier_service.model.checkpoint import longest_text
 from verifier_service.model.fused import fuse
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Unavailable
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
-from verifier_service.busy import BusyMeter
 from verifier_service.engine import VerifierEngine
 
 log = logging.getLogger(__name__)

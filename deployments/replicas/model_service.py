@@ -22,7 +22,6 @@ class ModelServiceReplica:
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s
-        self._p = package
         self._server = await server.serve(config.model_copy(update={"host": self._host}))
 
     def describe(self) -> None:
@@ -34,21 +33,19 @@ class ModelServiceReplica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What Serve cannot see, because sessions bypass it."""
-        st = self._server.stats()
-        import dataclasses
-
-        return dataclasses.asdict(st) if dataclasses.is_dataclass(st) else st
+        stats: dict[str, float] = self._server.stats()
+        return stats
 
     def status(self) -> dict[str, Any]:
         """The model, its measured numerics and the load, for /health."""
-        return {
-            "numerics": getattr(getattr(self._server, "info", None), "numerics", ""),
-            **self.record_autoscaling_stats(),
-        }
+        info = self._server.info
+        return {"model": info.name, "numerics": info.numerics, **self.record_autoscaling_stats()}
 
     async def check_health(self) -> None:
         """Raise when the engine's worker has died, so that Serve replaces the replica."""
+        self._server.check_health()
 
     async def __del__(self) -> None:
         """Serve awaits this when the replica stops: sessions are asked to move, then cut."""
-        await self._server.drain(*([] if "verifier" in self._p else [self._drain_s]))
+        await self._server.drain(self._drain_s)
+        await self._server.stop()

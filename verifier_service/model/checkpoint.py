@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -47,35 +45,3 @@ def longest_text(config: Any) -> int:
     if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
         length = min(length, rope.get("original_max_position_embeddings") or length)
     return length
-
-
-def verify_manifest(path: Path) -> None:
-    """Check the directory's files against a manifest.json one or two levels up, where there is one.
-
-    A manifest maps paths relative to itself to SHA-256. Raise WeightsError for a file that differs
-    and for weights that it does not name.
-    """
-    path = path.resolve()
-    root = next((p for p in path.parents[:2] if (p / "manifest.json").is_file()), None)
-    if root is None:
-        return
-    listed: dict[str, str] = json.loads((root / "manifest.json").read_text())
-    for file in sorted(path.iterdir()):
-        name = file.relative_to(root).as_posix()
-        if name in listed and _sha256(file) != listed[name]:
-            raise WeightsError(f"{name} differs from its manifest")
-        if name not in listed and file.suffix == ".safetensors":
-            raise WeightsError(f"{name} is not in its manifest")
-
-
-def tokenizer_hash(path: Path) -> str:
-    """Return the SHA-256 of the tokenizer.json in the model's folder or ../tokenizer, else ""."""
-    for file in (path / "tokenizer.json", path.resolve().parent / "tokenizer" / "tokenizer.json"):
-        if file.is_file():
-            return _sha256(file)
-    return ""
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

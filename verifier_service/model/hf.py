@@ -15,8 +15,9 @@ import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 
 from foredraft.errors import WeightsError
+from foredraft.model_files import verify_files
 from verifier_service.model.attention import Attention, KvShape, Rows
-from verifier_service.model.checkpoint import load_config, verify_manifest
+from verifier_service.model.checkpoint import load_config
 from verifier_service.model.packed import pack_linears, packs
 from verifier_service.model.slots import Flat
 
@@ -81,7 +82,7 @@ def load_model(path: Path, *, dtype: torch.dtype, device: str) -> Any:
 
     Local safetensors only, no code from the checkpoint. Raise WeightsError if it cannot be used.
     """
-    verify_manifest(path)
+    verify_files(path)
     config = load_config(path)
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(

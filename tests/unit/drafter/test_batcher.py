@@ -4,7 +4,6 @@ import threading
 import pytest
 
 from drafter_service.batcher import Batcher
-from drafter_service.busy import BusyMeter
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
 from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening
 
@@ -115,19 +114,3 @@ async def test_what_loading_raises_reaches_the_caller():
     with pytest.raises(InvalidRequest):
         await batcher.start()
     await batcher.stop()
-
-
-def test_busy_is_the_share_of_the_window():
-    now = [0.0]
-    meter = BusyMeter(lambda: now[0], window_s=10)
-    for _ in range(40):
-        meter.begin()
-        now[0] += 0.25
-        meter.end()
-        now[0] += 0.75
-    assert meter.fraction() == pytest.approx(0.25, abs=0.03)
-    now[0] += 20
-    assert meter.fraction() == 0
-    meter.begin()
-    now[0] += 20
-    assert meter.fraction() == 1

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foredraft.busy import BusyMeter
 from foredraft.errors import InvalidRequest, Overloaded
-from verifier_service.busy import BusyMeter
 from verifier_service.core.acceptance import keep_while_equal
 from verifier_service.core.batching import Share, Work, plan
 from verifier_service.core.kv_blocks import KvBlocks

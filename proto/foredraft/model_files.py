@@ -1,0 +1,56 @@
+"""The files of a model folder, checked before anything is loaded from them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from foredraft.errors import WeightsError
+
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+
+
+def verify_files(model: Path) -> None:
+    """Raise WeightsError unless the model folder's files have the hashes of its manifest.
+
+    manifest.json maps paths relative to itself to SHA-256 digests; it lies in the model's folder or
+    one of the two above. Weights that it does not name are refused. Without one nothing is checked;
+    files of other folders are not read.
+    """
+    model = model.resolve()
+    if not model.is_dir():
+        raise WeightsError(f"there is no model folder {model.name!r}")
+    root = next((p for p in (model, *model.parents[:2]) if (p / MANIFEST).is_file()), None)
+    if root is None:
+        return
+    try:
+        digests: dict[str, str] = json.loads((root / MANIFEST).read_text())
+        listed = {(root / name).resolve(): digest for name, digest in digests.items()}
+    except (ValueError, AttributeError):
+        raise WeightsError(f"{MANIFEST} is not a map of paths to digests") from None
+    for path, digest in listed.items():
+        if not path.is_relative_to(model):
+            continue
+        if not path.is_file():
+            raise WeightsError(f"{path.name} is missing")
+        if sha256(path) != digest:
+            raise WeightsError(f"{path.name} differs from its manifest")
+    for path in model.rglob("*.safetensors"):
+        if path not in listed:
+            raise WeightsError(f"{path.name} is not in its manifest")
+
+
+def tokenizer_hash(model: Path) -> str:
+    """Return the SHA-256 of the tokenizer.json in the model's folder or beside it, "" if none."""
+    model = model.resolve()
+    places = (model / TOKENIZER, model.parent / "tokenizer" / TOKENIZER, model.parent / TOKENIZER)
+    found = next((path for path in places if path.is_file()), None)
+    return sha256(found) if found else ""
+
+
+def sha256(path: Path) -> str:
+    """Return a file's SHA-256 in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
