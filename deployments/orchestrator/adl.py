@@ -77,6 +77,44 @@ class DiffuSpecController:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptanceState:
+    """The moving average of accepted lengths, and the next length."""
+
+    accepted: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceController:
+    """Follows acceptance alone, as Minions does: ceil(average L_acc) + delta, within the guardrails.
+
+    Where text goes on for ever, L_gen equals k and Eq. 10 never shortens a block; this does. The
+    average starts at k_start - delta, and delta is what lets the length grow again.
+    """
+
+    k_min: int
+    k_max: int
+    k_start: int
+    rho: float
+    delta: float
+
+    @property
+    def longest(self) -> int:
+        return self.k_max
+
+    def initial(self) -> AcceptanceState:
+        return AcceptanceState(self.k_start - self.delta, self.k_start)
+
+    def update(self, state: AcceptanceState, observation: Observation) -> AcceptanceState:
+        accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted
+        wanted = math.ceil(accepted + self.delta)
+        return AcceptanceState(accepted, min(max(wanted, self.k_min), self.k_max))
+
+    def next_length(self, state: AcceptanceState) -> int:
+        return state.length
+
+
+@dataclass(frozen=True, slots=True)
 class FixedController:
     """Always the same length. Length 0 is plain decoding: no drafter is ever opened."""
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from deployments.orchestrator.adl import (
     PLAIN,
+    AcceptanceController,
     DiffuSpecController,
     DraftLengthController,
     FixedController,
@@ -38,6 +39,27 @@ class DiffuSpecConfig(StrictModel):
         return DiffuSpecController(self.k_min, self.k_max, self.rho, self.delta)
 
 
+class AcceptanceConfig(StrictModel):
+    """Follow the accepted length alone: its average plus delta, in tokens."""
+
+    name: Literal["acceptance"] = "acceptance"
+    k_min: int = Field(default=2, ge=1, le=MAX_DRAFT)
+    k_max: int = Field(default=15, ge=1, le=MAX_DRAFT)
+    k_start: int = Field(default=8, ge=1, le=MAX_DRAFT)
+    rho: float = Field(default=0.3, gt=0, le=1)
+    delta: float = Field(default=3.0, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> AcceptanceConfig:
+        if not self.k_min <= self.k_start <= self.k_max:
+            raise ValueError("k_start must be between k_min and k_max")
+        return self
+
+    def controller(self) -> DraftLengthController[Any]:
+        """Return the controller these values describe."""
+        return AcceptanceController(self.k_min, self.k_max, self.k_start, self.rho, self.delta)
+
+
 class FixedConfig(StrictModel):
     """Always k tokens."""
 
@@ -59,7 +81,9 @@ class PlainConfig(StrictModel):
         return PLAIN
 
 
-AdlConfig = Annotated[DiffuSpecConfig | FixedConfig | PlainConfig, Field(discriminator="name")]
+AdlConfig = Annotated[
+    DiffuSpecConfig | AcceptanceConfig | FixedConfig | PlainConfig, Field(discriminator="name")
+]
 
 
 class BreakerConfig(StrictModel):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.orchestrator.adl import (
     PLAIN,
+    AcceptanceController,
     DiffuSpecController,
+    DraftLengthController,
     FixedController,
     Observation,
 )
@@ -19,7 +23,7 @@ from foredraft.strict import parse
 PAPER = DiffuSpecController(k_min=20, k_max=30, rho=0.5, delta=10)
 
 
-def lengths(controller: DiffuSpecController, *observations: Observation) -> list[int]:
+def lengths(controller: DraftLengthController[Any], *observations: Observation) -> list[int]:
     state = controller.initial()
     out = [controller.next_length(state)]
     for observation in observations:
@@ -74,6 +78,29 @@ def test_generated_length_is_capped_at_what_was_asked() -> None:
 )
 def test_lengths_stay_between_the_guardrails(observed: list[Observation]) -> None:
     assert all(20 <= k <= 30 for k in lengths(PAPER, *observed))
+
+
+ACCEPTANCE = AcceptanceController(k_min=2, k_max=15, k_start=8, rho=0.5, delta=3.0)
+
+
+def test_acceptance_follows_the_average_by_hand() -> None:
+    rejected, kept = Observation(8, 8, 0), Observation(15, 15, 15)
+    # Averages from 5: 2.5, 1.25, 0.625; then towards 15: 7.8125, 11.40625.
+    assert lengths(ACCEPTANCE, rejected, rejected, rejected, kept, kept) == [8, 6, 5, 4, 11, 15]
+
+
+def test_acceptance_recovers_from_the_shortest_length() -> None:
+    """A block that is kept whole makes the next one longer, whatever came before."""
+    state = ACCEPTANCE.initial()
+    for _ in range(50):
+        state = ACCEPTANCE.update(state, Observation(3, 3, 0))
+    lengths_seen = []
+    for _ in range(20):
+        k = ACCEPTANCE.next_length(state)
+        lengths_seen.append(k)
+        state = ACCEPTANCE.update(state, Observation(k, k, k))
+    assert lengths_seen == sorted(lengths_seen)
+    assert lengths_seen[-1] == 15
 
 
 def test_fixed_and_plain_never_change() -> None:
