@@ -63,7 +63,7 @@ class VerifierServiceServicer:
         ... 3 and 4 repeat, one round at a time. The end of the stream frees the state.
         A repeated round is answered with the same verdict. Errors: INVALID_ARGUMENT (a field is out of
         range), FAILED_PRECONDITION (base is not the session's prefix), RESOURCE_EXHAUSTED (no room in
-        the KV cache), UNAVAILABLE (draining), INTERNAL (logits are not finite).
+        the KV cache), UNAVAILABLE (draining), DATA_LOSS (logits are not finite).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
