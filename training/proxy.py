@@ -37,7 +37,8 @@ class Order:
         kinds = np.bincount(inverse, minlength=len(ids))
         share = np.maximum(self.count - DISCOUNT, 0) / total[inverse]
         left = DISCOUNT * kinds / total
-        return np.log(share + left[inverse] * lower), total[inverse]
+        totals: Floats = total[inverse]
+        return np.log(share + left[inverse] * lower), totals
 
 
 def proxy_stream(shards: Path, data: Path, corpus_tokens: int) -> list[Ints]:

@@ -86,7 +86,7 @@ class AcceptanceState:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceController:
-    """Follows acceptance alone, as Minions does: ceil(average L_acc) + delta, within the guardrails.
+    """Follows acceptance alone, as Minions does: ceil(average L_acc) + delta, within guardrails.
 
     Where text goes on for ever, L_gen equals k and Eq. 10 never shortens a block; this does. The
     average starts at k_start - delta, and delta is what lets the length grow again.
