@@ -52,7 +52,7 @@ def proxy_stream(shards: Path, data: Path, corpus_tokens: int) -> list[Ints]:
 
 
 def train_proxy(
-    rows: list[Ints], vocab: int, bigrams: int = 120_000, trigrams: int = 420_000
+    rows: list[Ints], vocab: int, bigrams: int = 120_000, trigrams: int = 330_000
 ) -> NgramTable:
     """Counts, smooths, and keeps the n-grams that lower the cross-entropy most (about 3 MB)."""
     keys = np.concatenate([(row[:-2] * vocab + row[1:-1]) * vocab + row[2:] for row in rows])
