@@ -11,18 +11,20 @@ _MAX_BLOCK = 15
 class LookupDrafter:
     """Drafts what followed the latest earlier occurrence of the last four to two tokens."""
 
+    def __init__(self, target: ModelInfo) -> None:
+        self._opened = DraftOpened(target, _MAX_BLOCK)  # it has the target's own vocabulary
+
     async def open(self, request: DraftOpen) -> LookupStream:
         """Open a session; it lives in this process."""
-        return LookupStream(request)
+        return LookupStream(request, self._opened)
 
 
 class LookupStream:
     """One session's tokens; see ports.DraftStream."""
 
-    def __init__(self, request: DraftOpen) -> None:
+    def __init__(self, request: DraftOpen, opened: DraftOpened) -> None:
         self._tokens = list(request.prefix)
-        model = ModelInfo(1 << 31, 1 << 20, "", "exact", "lookup")
-        self.opened = DraftOpened(model, _MAX_BLOCK)
+        self.opened = opened
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return up to num_tokens tokens after request.base; none when nothing matches."""

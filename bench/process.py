@@ -68,7 +68,7 @@ class ProcessBench:
     async def _decode(
         self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode, engines: Engines
     ) -> Run:
-        drafter: DrafterPort = LookupDrafter() if mode is NGRAM else engines.drafter
+        drafter: DrafterPort = LookupDrafter(engines.target) if mode is NGRAM else engines.drafter
         options = SpeculativeOptions.model_validate(mode.options)
         request = GenerationRequest(
             session_id=uuid.uuid4().hex,
