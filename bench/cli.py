@@ -14,10 +14,11 @@ import typer
 from rich.console import Console
 
 from bench.rows import Row, as_json, as_markdown
-from bench.workload import TEMPERATURES, dlm, prompts
+from bench.workload import TEMPERATURES, dlm
 from deployments.client import CompletionClient
 from deployments.cluster import running
 from deployments.config import DEFAULT_FILE, ForedraftConfig, ServeFile, model_path, read
+from deployments.held_out import prompts
 from foredraft.strict import parse
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)

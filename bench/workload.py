@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from deployments.config import model_path
 from foredraft.types import SamplingParams
 
-PROMPTS = "models/embedded/heldout_prompts.jsonl"
 TEMPERATURES = (0.0, 0.8)
 
 
@@ -32,13 +29,6 @@ def dlm(proposal: str, k: int | None = None) -> Mode:
         options["adl"] = {"name": "fixed", "k": k}
         name += f" k={k}"
     return Mode(name, options)
-
-
-def prompts(count: int) -> list[str]:
-    """Return `count` held-out prompts spread evenly over the file, which is ordered by module."""
-    with open(model_path(PROMPTS), encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
-    return [texts[i * len(texts) // count] for i in range(min(count, len(texts)))]
 
 
 def sampling(temperature: float, index: int) -> SamplingParams:

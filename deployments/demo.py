@@ -11,20 +11,20 @@ from rich.table import Table
 from rich.text import Text
 from tokenizers import Tokenizer
 
+from deployments import held_out
 from deployments.client import Answer, CompletionClient
 from deployments.cluster import running
 from deployments.colours import STYLES, legend
 from deployments.config import ServeFile, model_path
 from foredraft.types import SamplingParams
 
-_PROMPTS = "models/embedded/heldout_prompts.jsonl"
 _GREEDY = SamplingParams()
 
 
 async def run(file: ServeFile, count: int, max_tokens: int) -> None:
     """Start the cluster, stream one held-out function, compare `count` prompts, shut down."""
     console = Console(highlight=False)
-    prompts = held_out_prompts(count)
+    prompts = held_out.prompts(count)
     console.print("Starting drafter, verifier and orchestrator on this machine ...")
     with running(file) as cluster:
         console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
@@ -32,15 +32,9 @@ async def run(file: ServeFile, count: int, max_tokens: int) -> None:
             f"{model_path(file.application.args.tokenizer)}/tokenizer.json"
         )
         async with CompletionClient(cluster.url) as client:
-            await _show(console, client, tokenizer, prompts[0], max_tokens)
+            await _show(console, client, tokenizer, prompts[len(prompts) // 2], max_tokens)
             console.print(await _compare(client, prompts, max_tokens))
     console.print("Shut down.")
-
-
-def held_out_prompts(count: int) -> list[str]:
-    """Return the first prompts of code that training never saw."""
-    with open(model_path(_PROMPTS), encoding="utf-8") as lines:
-        return [json.loads(line)["text"] for line, _ in zip(lines, range(count), strict=False)]
 
 
 async def _show(

@@ -9,9 +9,10 @@ import asyncio
 
 import pytest
 
-from bench.workload import dlm, prompts, sampling
+from bench.workload import dlm, sampling
 from deployments.client import Answer, CompletionClient
 from deployments.cluster import RunningCluster
+from deployments.held_out import prompts
 
 PROMPTS = 200
 TOKENS = 128

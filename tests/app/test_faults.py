@@ -9,9 +9,10 @@ import time
 
 import aiohttp
 
-from bench.workload import prompts, sampling
+from bench.workload import sampling
 from deployments.client import CompletionClient
 from deployments.cluster import RunningCluster
+from deployments.held_out import prompts
 from foredraft.types import Origin
 from tests.app.conftest import replica_pids
 

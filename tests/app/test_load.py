@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bench.workload import prompts, sampling
+from bench.workload import sampling
 from deployments.client import CompletionClient
+from deployments.held_out import prompts
 from tests.app.conftest import replica_pids
 
 

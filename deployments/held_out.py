@@ -1,0 +1,17 @@
+"""The prompts that evaluation uses: code that training never saw."""
+
+from __future__ import annotations
+
+import json
+
+from deployments.config import model_path
+
+_FILE = "models/embedded/heldout_prompts.jsonl"
+
+
+def prompts(count: int) -> list[str]:
+    """Return `count` held-out prompts spread evenly over the file, which is ordered by module."""
+    with open(model_path(_FILE), encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    count = min(count, len(texts))
+    return [texts[i * len(texts) // count] for i in range(count)]
