@@ -1,0 +1,56 @@
+"""The verifier on a CUDA device: drafts change no token, and the tokens are the CPU's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from deployments.config import model_path
+from foredraft.prefix import hash_prefix
+from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from verifier_service.config import VerifierConfig
+from verifier_service.engine import VerifierEngine
+from verifier_service.loading import load_engine
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+PROMPT = tuple(range(40, 72))
+TOKENS = 64
+
+
+def engine(device: str) -> VerifierEngine:
+    model = Path(model_path("models/embedded/target"))
+    return load_engine(VerifierConfig(model=model, device=device, dtype="fp32"))
+
+
+def decode(target: VerifierEngine, temperature: float, guide: tuple[int, ...] = ()) -> list[int]:
+    """Decode TOKENS tokens; a guide text is drafted eight tokens at a time."""
+    sampling = SamplingParams(temperature=temperature, seed=7)
+    handle = target.open(VerifyOpen("gpu", PROMPT, sampling, TOKENS + 16, 8))
+    text = list(PROMPT)
+    while len(text) < len(PROMPT) + TOKENS:
+        at = len(text) - len(PROMPT)
+        base = Base("gpu", at, len(text), hash_prefix(text))
+        target.submit(handle, Round(base, guide[at : at + 8], 1))
+        outcomes = []
+        while not outcomes:
+            outcomes = target.step()
+        verdict = outcomes[0].result
+        assert isinstance(verdict, Verdict)
+        text += [*guide[at : at + verdict.accepted], *verdict.next_tokens]
+    target.close(handle)
+    return text[len(PROMPT) :][:TOKENS]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_cuda_decodes_the_same_tokens_with_and_without_drafts(temperature: float) -> None:
+    cuda = engine("cuda")
+    plain = decode(cuda, temperature)
+    wrong_in_places = tuple(t if i % 5 else (t + 1) % 4096 for i, t in enumerate(plain))
+    assert decode(cuda, temperature, tuple(plain)) == plain
+    assert decode(cuda, temperature, wrong_in_places) == plain
+    assert decode(engine("cpu"), temperature) == plain
