@@ -157,9 +157,9 @@ def proxy(
 def evaluate(
     out: OutOption = EMBEDDED,
     work: WorkOption = WORK,
-    prompts: Annotated[int, typer.Option(help="Held-out prompts, spread over all modules.")] = 64,
+    prompts: Annotated[int, typer.Option(help="Held-out prompts, spread over all modules.")] = 48,
     prompt_tokens: int = 128,
-    count: Annotated[int, typer.Option(help="Tokens of every continuation.")] = 128,
+    count: Annotated[int, typer.Option(help="Tokens of every continuation.")] = 96,
     seed: SeedOption = 0,
 ) -> None:
     """Measure the pair on held-out prompts; prints the figures and writes them below the work
@@ -167,13 +167,18 @@ def evaluate(
     """
     from training.evaluate import evaluate_pair, prompt_rows
     from training.prompts import read_prompts
+    from training.target import held_out_loss, held_out_rows
+    from training.target_model import load_target
     from training.tokenizer import load_tokenizer
 
     encoder = load_tokenizer(out / "tokenizer")
     everything = read_prompts(out / PROMPTS)
     chosen = everything[:: max(1, len(everything) // prompts)][:prompts]
     rows = prompt_rows([encoder.encode(prompt["text"]).ids for prompt in chosen], prompt_tokens)
-    report = json.dumps(evaluate_pair(out / "target", out / "drafter", rows, count, seed), indent=2)
+    figures = evaluate_pair(out / "target", out / "drafter", rows, count, seed)
+    held_out = held_out_rows(work, length=512)
+    figures["held_out_nats_per_token"] = held_out_loss(load_target(out / "target"), held_out)
+    report = json.dumps(figures, indent=2)
     (work / "evaluation.json").write_text(report + "\n")
     typer.echo(report)
 

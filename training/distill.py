@@ -42,7 +42,7 @@ class DistillRun:
     batch: int = 16
     micro_batch: int = 4
     mask_rows: int = 256
-    gamma: float = 0.85
+    gamma: float = 0.75
     soft_share: float = 0.5
     base_share: float = 0.35
     source_layers: tuple[int, ...] = (0, 1)
