@@ -120,7 +120,7 @@ def load_model(config: DrafterConfig) -> EmbeddedDrafter:
 
 
 def _load_ngram(model: Path, config: ScorerConfig) -> StaticNgram | None:
-    """Return the table in the model's folder or in proxy/ beside it; None if unused or not there."""
+    """Return the table in the folder or in proxy/ beside it; None if it is unused or not there."""
     for folder in (model, model.resolve().parent / "proxy"):
         if config.static > 0 and (folder / NGRAM_FILE).is_file():
             verify_files(folder)
