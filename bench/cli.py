@@ -35,7 +35,7 @@ def main(
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
     count, max_tokens = (16, 96) if quick else (48, 128)
-    proposals = ("coupled", "cps") if quick else ("coupled", "cps", "argmax")
+    proposals = ("hybrid", "coupled") if quick else ("hybrid", "coupled", "cps", "argmax")
     rows = asyncio.run(_measure(read(config), count, max_tokens, proposals))
     table = as_markdown(rows)
     Console(highlight=False, soft_wrap=True).print(table)
@@ -91,6 +91,7 @@ def _two_cores(file: ServeFile) -> dict[str, Any]:
     """Return the same application's arguments with a verifier that uses both cores."""
     args = file.application.args.model_dump()
     args["verifier"]["service"]["threads"] = 2
+    args["verifier"]["pin_cpus"] = ()
     return args
 
 

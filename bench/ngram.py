@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from drafter_service.core.lookup import continuation
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Proposal, Propose
 
-_LONGEST = 4
+_SHORTEST = 2
 _MAX_BLOCK = 15
 
 
 class LookupDrafter:
-    """Drafts what followed the latest earlier occurrence of the last four to two tokens."""
+    """Drafts what followed the longest earlier match, of two tokens at least."""
 
     def __init__(self, target: ModelInfo) -> None:
         self._opened = DraftOpened(target, _MAX_BLOCK)  # it has the target's own vocabulary
@@ -30,8 +31,8 @@ class LookupStream:
         """Return up to num_tokens tokens after request.base; none when nothing matches."""
         del self._tokens[request.keep_len :]
         self._tokens += request.append
-        found = continuation(self._tokens, request.num_tokens + 1)
-        tokens = tuple(found[: request.num_tokens])
+        found = continuation(self._tokens, request.num_tokens + 1, _SHORTEST)
+        tokens = found[: request.num_tokens]
         bonus = found[request.num_tokens] if len(found) > request.num_tokens else -1
         return DraftBlock(
             request.base,
@@ -43,15 +44,3 @@ class LookupStream:
 
     async def close(self) -> None:
         """Nothing to free."""
-
-
-def continuation(tokens: list[int], length: int) -> list[int]:
-    """Return up to length tokens that followed the longest recent match of the text's end."""
-    for size in range(_LONGEST, 1, -1):
-        if len(tokens) <= size:
-            continue
-        end = tokens[-size:]
-        for start in range(len(tokens) - size - 1, -1, -1):
-            if tokens[start : start + size] == end:
-                return tokens[start + size : start + size + length]
-    return []

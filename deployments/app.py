@@ -41,7 +41,7 @@ def _model_service(name: str, pool: PoolConfig, service: Any) -> Application:
     service = service.model_copy(update={"model": Path(model_path(service.model))})
     replica: Any = serve.deployment(ModelServiceReplica)
     bound: Application = replica.options(name=name, **_pool(pool)).bind(
-        f"{name}_service", service, pool.drain_s
+        f"{name}_service", service, pool.pin_cpus, pool.drain_s
     )
     return bound
 

@@ -30,6 +30,8 @@ class PoolConfig(StrictModel):
     num_replicas: int = Field(1, ge=1, le=1024)
     num_cpus: float = Field(0.1, ge=0)
     num_gpus: float = Field(0, ge=0)
+    # CPUs that the replicas keep to, so that services do not push each other about; none: any.
+    pin_cpus: tuple[int, ...] = ()
     drain_s: float = Field(5, ge=0, le=600)  # how long a stopping replica serves its sessions
 
 

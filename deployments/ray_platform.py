@@ -29,6 +29,13 @@ def prepare_environment() -> None:
         os.environ.setdefault(key, value)
 
 
+def pin(cpus: tuple[int, ...]) -> None:
+    """Keep this thread, and those it starts, to the CPUs; ones that do not exist are left out."""
+    present = os.sched_getaffinity(0).intersection(cpus)
+    if present:
+        os.sched_setaffinity(0, present)
+
+
 async def choose_replica(handle: DeploymentHandle[Any], timeout_s: float) -> Mapping[str, Any]:
     """Return the metadata of a replica that Serve picks; its slot is released at once.
 

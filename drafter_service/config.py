@@ -39,6 +39,15 @@ class CPSConfig(StrictModel):
     scorer: ScorerConfig = ScorerConfig()
 
 
+class HybridConfig(StrictModel):
+    """How long a match of earlier text must be, in tokens, before it is copied."""
+
+    shortest: int = Field(default=4, ge=1, le=8)
+    """At temperature 0."""
+    shortest_sampled: int = Field(default=8, ge=1, le=8)
+    """Above it, where a text seldom repeats itself to the letter."""
+
+
 class DrafterConfig(StrictModel):
     """One drafter process."""
 
@@ -51,6 +60,7 @@ class DrafterConfig(StrictModel):
     candidates: int = Field(default=32, ge=2)
     """Candidates taken from each slot before pruning; EOS is always one of them."""
     cps: CPSConfig = CPSConfig()
+    hybrid: HybridConfig = HybridConfig()
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
     """0 picks a free one."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from drafter_service.core.lattice import BlockScores
 from drafter_service.core.prefix_chain import PrefixChain
+from drafter_service.core.proposals import DraftedPath
 from drafter_service.kv_slots import KVSlots
 from drafter_service.model.port import BlockRequest, DiffusionLM
 from drafter_service.strategies import Strategy
@@ -102,7 +103,11 @@ class DrafterEngine:
         for handle, request in requests:
             try:
                 self._advance(handle, request)
-                ready.append((handle, request))
+                copied = self._copied(handle, request)
+                if copied is None:
+                    ready.append((handle, request))
+                else:
+                    answers[handle] = copied
             except ForedraftError as error:
                 answers[handle] = error
         step = self._capabilities.cache_slots
@@ -126,6 +131,14 @@ class DrafterEngine:
         same = session.chain.assign(request.keep_len, request.append)
         session.strategy.assign(same, session.chain.tokens[same:])
         self._slots.limit(handle, same)
+
+    def _copied(self, handle: int, request: Propose) -> DraftBlock | None:
+        """Return a block that needs no pass; the cache catches up with the next one that does."""
+        session = self._sessions[handle]
+        context = session.chain.tokens
+        room = self._capacity - len(context) - 1
+        path = session.strategy.copy(min(request.num_tokens, room), context) if room > 0 else None
+        return None if path is None else _block(session, request, path, 0)
 
     def _draft(
         self, batch: Sequence[tuple[int, Propose]]
@@ -162,11 +175,15 @@ class DrafterEngine:
             return CorruptModelOutput("the drafter's scores are not finite")
         session = self._sessions[handle]
         path = session.strategy.draw(scores, request.num_tokens, session.chain.tokens)
-        return DraftBlock(
-            base=request.base,
-            tokens=path.tokens,
-            proposal=session.request.proposal,
-            generated_len=path.generated_len,
-            bonus_guess=path.bonus_guess,
-            timings=Timings(batch_rows=rows),
-        )
+        return _block(session, request, path, rows)
+
+
+def _block(session: _Session, request: Propose, path: DraftedPath, rows: int) -> DraftBlock:
+    return DraftBlock(
+        base=request.base,
+        tokens=path.tokens,
+        proposal=session.request.proposal,
+        generated_len=path.generated_len,
+        bonus_guess=path.bonus_guess,
+        timings=Timings(batch_rows=rows),
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from drafter_service.config import CPSConfig, DrafterConfig, ScorerConfig
+from drafter_service.config import CPSConfig, DrafterConfig, HybridConfig, ScorerConfig
 from drafter_service.core.causal_scorer import (
     CausalScorer,
     EdgeScorer,
@@ -25,7 +25,7 @@ from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.port import Capabilities
-from drafter_service.strategies import CPS, Argmax, Coupled, Strategy
+from drafter_service.strategies import CPS, Argmax, Coupled, Hybrid, Strategy
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
@@ -48,7 +48,9 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     model = load_model(config)
     capabilities = model.capabilities
-    strategies = Strategies(config.cps, capabilities, _load_ngram(config.model, config.cps.scorer))
+    strategies = Strategies(
+        config.cps, config.hybrid, capabilities, _load_ngram(config.model, config.cps.scorer)
+    )
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
@@ -67,9 +69,14 @@ class Strategies:
     """Makes a session's strategy; what all sessions share is made once."""
 
     def __init__(
-        self, config: CPSConfig, capabilities: Capabilities, static: StaticNgram | None
+        self,
+        config: CPSConfig,
+        hybrid: HybridConfig,
+        capabilities: Capabilities,
+        static: StaticNgram | None,
     ) -> None:
-        self._config, self._capabilities, self._static = config, capabilities, static
+        self._config, self._hybrid = config, hybrid
+        self._capabilities, self._static = capabilities, static
         scorer = config.scorer
         self._kenlm = _load_kenlm(scorer) if scorer.kenlm > 0 else None
         self._params = SearchParams(config.tau, config.max_candidates, config.weight, config.beam)
@@ -82,6 +89,11 @@ class Strategies:
                 return Argmax(eos)
             case Proposal.COUPLED:
                 return Coupled(eos, request.sampling)
+            case Proposal.HYBRID:
+                greedy = request.sampling.temperature == 0
+                hybrid = self._hybrid
+                shortest = hybrid.shortest if greedy else hybrid.shortest_sampled
+                return Hybrid(eos, request.sampling, shortest)
             case Proposal.CPS:
                 config = self._config.scorer
                 ngram = ContextNgram(

@@ -22,6 +22,7 @@ from deployments.ingress.api import CompletionRequest, ModelNotFound
 from deployments.ingress.streaming import Collected, deltas
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest
+from deployments.ray_platform import pin
 from deployments.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
 from foredraft.errors import InvalidRequest
@@ -43,6 +44,7 @@ class Ingress:
     def __init__(
         self, config: ForedraftConfig, drafters: DeploymentHandle, verifiers: DeploymentHandle
     ) -> None:
+        pin(config.ingress.pin_cpus)
         self._config = config
         self._tokenizer = Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json")
         self._eos = self._tokenizer.token_to_id("<|eos|>")

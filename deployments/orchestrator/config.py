@@ -131,5 +131,7 @@ class OrchestratorConfig(StrictModel):
     open_timeout_s: float = Field(default=60.0, gt=0)
     verify_timeout_s: float = Field(default=60.0, gt=0)
     close_timeout_s: float = Field(default=2.0, gt=0)
+    # Least share of blocks kept whole at which the next block is drafted ahead of the verdict.
+    run_ahead_least: float = Field(default=0.15, ge=0, le=1)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)

@@ -17,6 +17,7 @@ from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
+from deployments.orchestrator.run_ahead import RunAheadGate
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.types import DraftBlock, Propose
@@ -56,6 +57,8 @@ class Drafting:
         self._closing = closing
         self._clock = clock
         self._adl = controller.initial()
+        self._gate = RunAheadGate(config.run_ahead_least)
+        self._kept_whole = self._gate.start
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._drains: Drains | None = None
@@ -116,12 +119,15 @@ class Drafting:
 
     def run_ahead(self) -> None:
         """Ask for a draft of the outcome predicted for the round in flight."""
-        if len(self._pending) < MAX_OUTSTANDING:
+        if len(self._pending) < MAX_OUTSTANDING and self._gate.is_open(self._kept_whole):
             self._ask(self._session.run_ahead_request(self._length()))
 
     def observe(self, observation: Observation) -> None:
         """Tell the controller how a block fared."""
         self._adl = self._controller.update(self._adl, observation)
+        self._kept_whole = self._gate.update(
+            self._kept_whole, observation.asked, observation.accepted
+        )
 
     def close(self) -> None:
         """Start closing the stream and give up everything under way."""

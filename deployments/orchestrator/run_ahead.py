@@ -42,6 +42,28 @@ def predict(base: Base, draft: Sequence[int], bonus_guess: int) -> tuple[Predict
     return (Prediction(tokens, after),)
 
 
+@dataclass(frozen=True, slots=True)
+class RunAheadGate:
+    """Runs ahead only while blocks are kept whole often enough for it to pay.
+
+    The predicted outcome needs the whole block to be kept; drafting for one that seldom comes
+    takes the drafter's time from others, and delays the draft that is needed instead. The share of
+    blocks kept whole is a moving average with weight rho, at first start.
+    """
+
+    least: float
+    rho: float = 0.2
+    start: float = 0.5
+
+    def update(self, share: float, asked: int, accepted: int) -> float:
+        """Return the share after a block of asked tokens of which accepted were kept."""
+        return (1 - self.rho) * share + self.rho * (accepted >= asked)
+
+    def is_open(self, share: float) -> bool:
+        """Return whether to draft for the predicted outcome."""
+        return share >= self.least
+
+
 class SpeculationCache(Generic[V]):
     """Values of at most `capacity` prefixes, the newest ones, keyed by prefix hash."""
 

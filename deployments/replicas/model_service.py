@@ -7,6 +7,8 @@ from typing import Any
 
 import ray
 
+from deployments.ray_platform import pin
+
 
 class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
@@ -15,10 +17,11 @@ class ModelServiceReplica:
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, package: str, config: Any, drain_s: float
+        self, package: str, config: Any, pin_cpus: tuple[int, ...], drain_s: float
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
+        pin(pin_cpus)
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s

@@ -91,6 +91,16 @@ def cps_path(
     return _split(path, scores, num_tokens, eos)
 
 
+def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> DraftedPath:
+    """Return found tokens, at least one, as a block; the one behind num_tokens is the guess."""
+    tokens = tuple(found[:num_tokens])
+    if eos in tokens:
+        tokens = tokens[: tokens.index(eos) + 1]
+        return DraftedPath(tokens, len(tokens) - 1, NO_GUESS)
+    guess = found[num_tokens] if len(found) > num_tokens else NO_GUESS
+    return DraftedPath(tokens, len(tokens), guess)
+
+
 def shared_noise(scores: BlockScores, sampling: SamplingParams, position: int) -> Floats:
     """Return g(seed, position + slot, token) for every candidate, [k, M]; zero at temperature 0."""
     if sampling.temperature == 0:

@@ -13,6 +13,7 @@ class Proposal(StrEnum):
     ARGMAX = "argmax"
     COUPLED = "coupled"
     CPS = "cps"
+    HYBRID = "hybrid"
 
 
 class FinishReason(StrEnum):

@@ -51,7 +51,7 @@ async def test_speculation_changes_no_token(
         assert different == [], f"{streams} streams: prompts {different} differ"
 
 
-@pytest.mark.parametrize("proposal", ["argmax", "coupled", "cps"])
+@pytest.mark.parametrize("proposal", ["argmax", "coupled", "cps", "hybrid"])
 async def test_every_proposal_gives_the_plain_tokens(
     client: CompletionClient, proposal: str
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deployments.orchestrator.breaker import Breaker, BreakerState
-from deployments.orchestrator.run_ahead import SpeculationCache, predict
+from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache, predict
 from foredraft.prefix import hash_prefix
 from foredraft.types import Base
 
@@ -45,3 +45,18 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     assert breaker.state(13.0) is BreakerState.CLOSED and breaker.failures == 0
     # A success forgets the failures before it.
     assert breaker.failed(20.0).succeeded().failed(21.0).state(21.0) is BreakerState.CLOSED
+
+
+def test_the_gate_closes_when_blocks_are_seldom_kept_whole_and_opens_again() -> None:
+    gate = RunAheadGate(least=0.25, rho=0.5, start=0.5)
+    share, seen = gate.start, []
+    for accepted in (0, 3, 8, 8, 8):
+        share = gate.update(share, 8, accepted)
+        seen.append(gate.is_open(share))
+    # Shares: 0.25, 0.125, 0.5625, ...
+    assert seen == [True, False, True, True, True]
+
+
+def test_a_gate_of_zero_is_always_open() -> None:
+    gate = RunAheadGate(least=0.0)
+    assert gate.is_open(gate.update(0.0, 8, 0))
