@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from foredraft import limits
 from foredraft.errors import InvalidRequest
+from foredraft.tree import check_parents
 from foredraft.types import (
     Base,
     DraftBlock,
@@ -154,10 +155,7 @@ def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
 
 def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
     limits.check_range("tokens length", len(m.tokens), 0, limits.MAX_DRAFT)
-    if len(m.parents) not in (0, len(m.tokens)):
-        raise InvalidRequest("parents must be empty or as long as tokens", param="parents")
-    if any(not -1 <= parent < i for i, parent in enumerate(m.parents)):
-        raise InvalidRequest("a parent must come before its child", param="parents")
+    check_parents("parents", m.parents, len(m.tokens))
     return DraftBlock(
         base_from_pb(m.base),
         tuple(m.tokens),
@@ -198,14 +196,17 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
 
 
 def round_to_pb(r: Round) -> verifier_pb2.Round:
-    return verifier_pb2.Round(base=base_to_pb(r.base), draft=r.draft, plain_steps=r.plain_steps)
+    return verifier_pb2.Round(
+        base=base_to_pb(r.base), draft=r.draft, plain_steps=r.plain_steps, parents=r.parents
+    )
 
 
 def round_from_pb(m: verifier_pb2.Round) -> Round:
     limits.check_range("draft length", len(m.draft), 0, limits.MAX_DRAFT)
     if not m.draft:
         limits.check_range("plain_steps", m.plain_steps, 1, limits.MAX_PLAIN_STEPS)
-    return Round(base_from_pb(m.base), tuple(m.draft), m.plain_steps)
+    check_parents("parents", m.parents, len(m.draft))
+    return Round(base_from_pb(m.base), tuple(m.draft), m.plain_steps, tuple(m.parents))
 
 
 def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
@@ -214,12 +215,19 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         accepted=v.accepted,
         next_tokens=v.next_tokens,
         timings=timings_to_pb(v.timings),
+        path=v.path,
     )
 
 
 def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
     limits.check_range("accepted", m.accepted, 0, limits.MAX_DRAFT)
     limits.check_range("next_tokens length", len(m.next_tokens), 1, limits.MAX_PLAIN_STEPS)
+    if len(m.path) not in (0, m.accepted):
+        raise InvalidRequest("path must be empty or have `accepted` entries", param="path")
     return Verdict(
-        base_from_pb(m.base), m.accepted, tuple(m.next_tokens), timings_from_pb(m.timings)
+        base_from_pb(m.base),
+        m.accepted,
+        tuple(m.next_tokens),
+        timings_from_pb(m.timings),
+        tuple(m.path),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,6 +15,7 @@ class Proposal(StrEnum):
     COUPLED = "coupled"
     CPS = "cps"
     HYBRID = "hybrid"
+    TREE = "tree"
 
 
 class FinishReason(StrEnum):
@@ -82,7 +84,8 @@ class DraftBlock:
 
     parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
     generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of
-    the token after a fully kept block, -1 if it has none (the block ends in EOS).
+    the token after a fully kept block (of a tree: after its first branch), -1 if it has none (the
+    block ends in EOS).
     """
 
     base: Base
@@ -96,12 +99,22 @@ class DraftBlock:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The target's decision on one round: kept draft tokens, then the target's own tokens."""
+    """The target's decision on one round: kept draft tokens, then the target's own tokens.
+
+    path holds the indices of the kept draft tokens, from the root on; empty means the first
+    `accepted` ones, as always when the draft is a path.
+    """
 
     base: Base
     accepted: int
     next_tokens: tuple[int, ...]
     timings: Timings = Timings()
+    path: tuple[int, ...] = ()
+
+    @property
+    def kept(self) -> Sequence[int]:
+        """The indices of the kept draft tokens, from the root on."""
+        return self.path or range(self.accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +152,15 @@ class VerifyOpen:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly."""
+    """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
+
+    parents shape the draft as in DraftBlock: a tree, or, if empty, a path.
+    """
 
     base: Base
     draft: tuple[int, ...] = ()
     plain_steps: int = 1
+    parents: tuple[int, ...] = ()
 
 
 class DraftOpened(NamedTuple):
