@@ -48,6 +48,21 @@ class HybridConfig(StrictModel):
     """Above it, where a text seldom repeats itself to the letter."""
 
 
+class TreeConfig(StrictModel):
+    """How a draft tree is grown (core/draft_tree.py, TreeParams)."""
+
+    depth: int = Field(default=8, ge=1, le=MAX_DRAFT)
+    """Longest branch, in tokens: the mask slots of a pass."""
+    max_nodes: int = Field(default=63, ge=1, le=MAX_DRAFT)
+    """Most nodes that may be asked for."""
+    least_mass: float = Field(default=0.02, ge=0, lt=1)
+    """A node that the target is expected to reach with less probability is left out."""
+    sharpness: float = Field(default=1.2, gt=0)
+    """Exponent of the model's probabilities at temperature 0."""
+    noisy_sharpness: float = Field(default=0.7, gt=0)
+    """Above it, where the target's own noise is known and the model's error decides."""
+
+
 class DrafterConfig(StrictModel):
     """One drafter process."""
 
@@ -60,6 +75,7 @@ class DrafterConfig(StrictModel):
     candidates: int = Field(default=32, ge=2)
     """Candidates taken from each slot before pruning; EOS is always one of them."""
     cps: CPSConfig = CPSConfig()
+    tree: TreeConfig = TreeConfig()
     hybrid: HybridConfig = HybridConfig()
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)

@@ -9,7 +9,7 @@ import numpy as np
 
 from drafter_service.core.lattice import BlockScores
 from drafter_service.core.prefix_chain import PrefixChain
-from drafter_service.core.proposals import DraftedPath
+from drafter_service.core.proposals import Drafted
 from drafter_service.kv_slots import KVSlots
 from drafter_service.model.port import BlockRequest, DiffusionLM
 from drafter_service.strategies import Strategy
@@ -51,11 +51,6 @@ class DrafterEngine:
         self._next_handle = 0
 
     @property
-    def max_block(self) -> int:
-        """The most tokens of one block: one mask slot is for the guess of the token after it."""
-        return self._capabilities.max_block - 1
-
-    @property
     def info(self) -> ModelInfo:
         """The model, as sessions are told of it."""
         return self._info
@@ -85,7 +80,7 @@ class DrafterEngine:
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
-        return handle, DraftOpened(self._info, self.max_block)
+        return handle, DraftOpened(self._info, self._most_tokens(session))
 
     def close(self, handle: int) -> None:
         """Free the session; closing twice is harmless."""
@@ -115,13 +110,16 @@ class DrafterEngine:
             answers.update(self._draft(ready[start : start + step]))
         return [answers[handle] for handle, _ in requests]
 
+    def _most_tokens(self, session: _Session) -> int:
+        return session.strategy.most_tokens(self._capabilities.max_block)
+
     def _advance(self, handle: int, request: Propose) -> None:
         """Move the session's context to request.base; on error it stays as it was."""
         session = self._sessions.get(handle)
         base = request.base
         if session is None or base.session_id != session.request.session_id:
             raise PrefixMismatch(f"session {base.session_id!r} is not open on this stream")
-        limits.check_range("num_tokens", request.num_tokens, 1, self.max_block)
+        limits.check_range("num_tokens", request.num_tokens, 1, self._most_tokens(session))
         longest = min(session.request.max_len, self._capacity - 1)
         limits.check_range("base.prefix_len", base.prefix_len, 1, longest)
         limits.check_range("keep_len", request.keep_len, 0, len(session.chain))
@@ -155,10 +153,11 @@ class DrafterEngine:
 
     def _block_request(self, handle: int, request: Propose) -> BlockRequest:
         """Return the session's part of the pass, its missing tokens fed in chunks before."""
-        tokens = self._sessions[handle].chain.tokens
+        session = self._sessions[handle]
+        tokens = session.chain.tokens
         slot, cached = self._slots.acquire(handle, len(tokens) - 1)
         # Near the model's longest sequence the block is shorter than asked.
-        num_slots = min(request.num_tokens + 1, self._capacity - len(tokens))
+        num_slots = min(session.strategy.slots(request.num_tokens), self._capacity - len(tokens))
         if self._capabilities.prefix_kv == "none":
             return BlockRequest(slot, 0, tuple(tokens), num_slots)
         while len(tokens) - cached > self._prefill_rows:
@@ -174,16 +173,17 @@ class DrafterEngine:
         if not np.isfinite(scores.log_q).all():
             return CorruptModelOutput("the drafter's scores are not finite")
         session = self._sessions[handle]
-        path = session.strategy.draw(scores, request.num_tokens, session.chain.tokens)
-        return _block(session, request, path, rows)
+        drafted = session.strategy.draw(scores, request.num_tokens, session.chain.tokens)
+        return _block(session, request, drafted, rows)
 
 
-def _block(session: _Session, request: Propose, path: DraftedPath, rows: int) -> DraftBlock:
+def _block(session: _Session, request: Propose, drafted: Drafted, rows: int) -> DraftBlock:
     return DraftBlock(
         base=request.base,
-        tokens=path.tokens,
+        tokens=drafted.tokens,
+        parents=drafted.parents,
         proposal=session.request.proposal,
-        generated_len=path.generated_len,
-        bonus_guess=path.bonus_guess,
+        generated_len=drafted.generated_len,
+        bonus_guess=drafted.bonus_guess,
         timings=Timings(batch_rows=rows),
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from drafter_service.config import CPSConfig, DrafterConfig, HybridConfig, ScorerConfig
+from drafter_service.config import DrafterConfig, ScorerConfig
 from drafter_service.core.causal_scorer import (
     CausalScorer,
     EdgeScorer,
@@ -15,6 +15,7 @@ from drafter_service.core.causal_scorer import (
     Uniform,
 )
 from drafter_service.core.context_ngram import ContextNgram
+from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
 from drafter_service.core.ngram_table import NgramTable
 from drafter_service.core.path_search import SearchParams
@@ -25,7 +26,7 @@ from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.port import Capabilities
-from drafter_service.strategies import CPS, Argmax, Coupled, Hybrid, Strategy
+from drafter_service.strategies import CPS, Argmax, Coupled, DraftTree, Hybrid, Strategy
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
@@ -48,9 +49,7 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     model = load_model(config)
     capabilities = model.capabilities
-    strategies = Strategies(
-        config.cps, config.hybrid, capabilities, _load_ngram(config.model, config.cps.scorer)
-    )
+    strategies = Strategies(config, capabilities, _load_ngram(config.model, config.cps.scorer))
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
@@ -69,17 +68,14 @@ class Strategies:
     """Makes a session's strategy; what all sessions share is made once."""
 
     def __init__(
-        self,
-        config: CPSConfig,
-        hybrid: HybridConfig,
-        capabilities: Capabilities,
-        static: StaticNgram | None,
+        self, config: DrafterConfig, capabilities: Capabilities, static: StaticNgram | None
     ) -> None:
-        self._config, self._hybrid = config, hybrid
+        self._hybrid, self._scorers = config.hybrid, config.cps.scorer
         self._capabilities, self._static = capabilities, static
-        scorer = config.scorer
-        self._kenlm = _load_kenlm(scorer) if scorer.kenlm > 0 else None
-        self._params = SearchParams(config.tau, config.max_candidates, config.weight, config.beam)
+        self._kenlm = _load_kenlm(self._scorers) if self._scorers.kenlm > 0 else None
+        cps = config.cps
+        self._search = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
+        self._tree = TreeParams(**config.tree.model_dump())
 
     def make(self, request: DraftOpen) -> Strategy:
         """Return the strategy that the request asks for."""
@@ -89,20 +85,22 @@ class Strategies:
                 return Argmax(eos)
             case Proposal.COUPLED:
                 return Coupled(eos, request.sampling)
+            case Proposal.TREE:
+                return DraftTree(eos, request.sampling, self._tree)
             case Proposal.HYBRID:
                 greedy = request.sampling.temperature == 0
                 hybrid = self._hybrid
                 shortest = hybrid.shortest if greedy else hybrid.shortest_sampled
-                return Hybrid(eos, request.sampling, shortest)
+                return Hybrid(eos, request.sampling, self._tree, shortest)
             case Proposal.CPS:
-                config = self._config.scorer
+                config = self._scorers
                 ngram = ContextNgram(
                     self._capabilities.vocab_size, config.context_order, config.context_window
                 )
-                return CPS(eos, request.sampling, self._params, self._scorer(ngram), ngram)
+                return CPS(eos, request.sampling, self._search, self._scorer(ngram), ngram)
 
     def _scorer(self, ngram: ContextNgram) -> CausalScorer:
-        config = self._config.scorer
+        config = self._scorers
         parts: list[tuple[float, CausalScorer]] = [
             (config.edge, EdgeScorer()),
             (config.context, ngram),
@@ -156,9 +154,9 @@ def _warm_up(engine: DrafterEngine) -> None:
     """Run one block, so that no session waits for it; raise if its scores are not finite."""
     prefix = (0,) * 32
     request = DraftOpen("warm-up", prefix, SamplingParams(), Proposal.CPS, len(prefix))
-    handle, _ = engine.open(request)
+    handle, opened = engine.open(request)
     base = Base("warm-up", 0, len(prefix), hash_prefix(prefix))
-    [answer] = engine.propose([(handle, Propose(base, len(prefix), (), engine.max_block))])
+    [answer] = engine.propose([(handle, Propose(base, len(prefix), (), opened.max_block))])
     engine.close(handle)
     if isinstance(answer, CorruptModelOutput):
         raise WeightsError("the drafter's scores are not finite")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drafter_service.core.causal_scorer import CausalScorer
+from drafter_service.core.draft_tree import TreeParams, child_log_odds, grow
 from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
@@ -21,32 +22,35 @@ from drafter_service.core.lattice import (
 )
 from drafter_service.core.path_search import SearchParams, beam_search
 from foredraft.noise import gumbel
+from foredraft.tree import first_branch
 from foredraft.types import SamplingParams
 
 NO_GUESS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class DraftedPath:
+class Drafted:
     """A block's tokens, DiffuSpec's L_gen (Eq. 8), and the guess of the token after the block.
 
-    tokens ends at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is where the
-    pass had no slot for it.
+    A path's tokens end at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is
+    where the pass had no slot for it. parents are empty for a path; a tree's guess is for the token
+    after its first branch.
     """
 
     tokens: tuple[int, ...]
     generated_len: int
     bonus_guess: int
+    parents: tuple[int, ...] = ()
 
 
-def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
+def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
     """Return each slot's best candidate by itself; scores has up to num_tokens + 1 slots."""
     return _split(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
 
 
 def coupled_path(
     scores: BlockScores, num_tokens: int, eos: int, sampling: SamplingParams, position: int
-) -> DraftedPath:
+) -> Drafted:
     """Return the path that the drafter draws with the target's noise, token by token.
 
     Slot j takes argmax of processed (log q + edge after the token just chosen) / T + g(seed,
@@ -75,7 +79,7 @@ def cps_path(
     context: Sequence[int],
     scorer: CausalScorer,
     params: SearchParams,
-) -> DraftedPath:
+) -> Drafted:
     """Return the best path of a beam search over the pruned lattice (DiffuSpec Sec. 4.2).
 
     context is the whole prefix.
@@ -91,14 +95,47 @@ def cps_path(
     return _split(path, scores, num_tokens, eos)
 
 
-def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> DraftedPath:
+def tree_block(
+    scores: BlockScores,
+    num_tokens: int,
+    eos: int,
+    sampling: SamplingParams,
+    position: int,
+    params: TreeParams,
+) -> Drafted:
+    """Return a draft tree of up to num_tokens nodes; scores has a slot for each depth.
+
+    Above temperature 0 the scores hold the target's noise, so the tree has the tokens that the
+    target's own draws will likeliest pick.
+    """
+    noise = shared_noise(scores, sampling, position)
+    noisy = sampling.temperature > 0
+    log_odds = child_log_odds(
+        scores,
+        noise,
+        lambda logits: _process_rows(logits, sampling),
+        params.noisy_sharpness if noisy else params.sharpness,
+    )
+    tree = grow(scores, log_odds, num_tokens, params, eos)
+    guess = NO_GUESS
+    trunk = first_branch(tree.parents)
+    if len(trunk) < len(scores.tokens) and tree.tokens[trunk[-1]] != eos:
+        leaf = tree.tokens[trunk[-1]]
+        before = int(np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)[0])
+        row = log_odds[len(trunk), before if log_odds.shape[1] > 1 else 0]
+        guess = int(scores.tokens[len(trunk), int(row.argmax())])
+    length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
+    return Drafted(tree.tokens, length, guess, tree.parents)
+
+
+def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:
     """Return found tokens, at least one, as a block; the one behind num_tokens is the guess."""
     tokens = tuple(found[:num_tokens])
     if eos in tokens:
         tokens = tokens[: tokens.index(eos) + 1]
-        return DraftedPath(tokens, len(tokens) - 1, NO_GUESS)
+        return Drafted(tokens, len(tokens) - 1, NO_GUESS)
     guess = found[num_tokens] if len(found) > num_tokens else NO_GUESS
-    return DraftedPath(tokens, len(tokens), guess)
+    return Drafted(tokens, len(tokens), guess)
 
 
 def shared_noise(scores: BlockScores, sampling: SamplingParams, position: int) -> Floats:
@@ -132,17 +169,25 @@ def process(logits: Floats, sampling: SamplingParams) -> Floats:
     return scaled
 
 
+def _process_rows(logits: Floats, sampling: SamplingParams) -> Floats:
+    """Return `process` of each row of logits [..., M]."""
+    if not _filters(sampling):
+        return process(logits, sampling)
+    rows = [process(row, sampling) for row in logits.reshape(-1, logits.shape[-1])]
+    return np.stack(rows).reshape(logits.shape)
+
+
 def _filters(sampling: SamplingParams) -> bool:
     """Return whether the target drops tokens before it draws."""
     drops = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
     return drops and sampling.temperature > 0
 
 
-def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> DraftedPath:
+def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
     """Cut a path over up to num_tokens + 1 slots into a block and the guess of what follows."""
     tokens = tuple(path[:num_tokens])
     if eos in tokens:
         tokens = tokens[: tokens.index(eos) + 1]
     ended = len(path) <= num_tokens or tokens[-1] == eos
     guess = NO_GUESS if ended else path[num_tokens]
-    return DraftedPath(tokens, generated_len(scores, num_tokens, eos), guess)
+    return Drafted(tokens, generated_len(scores, num_tokens, eos), guess)

@@ -5,7 +5,7 @@ from drafter_service.core.causal_scorer import Uniform
 from drafter_service.core.lattice import NEVER
 from drafter_service.core.path_search import SearchParams
 from drafter_service.core.proposals import (
-    DraftedPath,
+    Drafted,
     argmax_path,
     coupled_path,
     cps_path,
@@ -22,30 +22,30 @@ EDGES = {(1, 1, 4): 3.0, (2, 4, 6): 9.0}
 
 
 def test_argmax_takes_each_slot_by_itself_and_the_last_is_the_guess():
-    assert argmax_path(scores_of(ROWS, EDGES), 2, EOS) == DraftedPath((1, 3), 2, 5)
+    assert argmax_path(scores_of(ROWS, EDGES), 2, EOS) == Drafted((1, 3), 2, 5)
 
 
 def test_coupled_at_temperature_0_walks_the_edges():
     path = coupled_path(scores_of(ROWS, EDGES), 2, EOS, GREEDY, position=9)
-    assert path == DraftedPath((1, 4), 2, 6)
+    assert path == Drafted((1, 4), 2, 6)
 
 
 def test_cps_without_a_proxy_is_argmax_at_temperature_0():
     params = SearchParams(weight=1.0)
     path = cps_path(scores_of(ROWS), 2, EOS, GREEDY, (7,), Uniform(), params)
-    assert path == DraftedPath((1, 3), 2, 5)
+    assert path == Drafted((1, 3), 2, 5)
 
 
 @pytest.mark.parametrize("strategy", ["argmax", "coupled", "cps"])
 def test_a_block_ends_with_its_first_eos_and_has_no_guess(strategy):
     scores = scores_of([{1: 0.9, EOS: 0.1}, {EOS: 0.9, 2: 0.1}, {3: 0.9, EOS: 0.1}])
-    assert propose(strategy, scores, 2) == DraftedPath((1, EOS), 1, -1)
+    assert propose(strategy, scores, 2) == Drafted((1, EOS), 1, -1)
 
 
 @pytest.mark.parametrize("strategy", ["argmax", "coupled", "cps"])
 def test_eos_can_be_the_guess(strategy):
     scores = scores_of([{1: 0.9, EOS: 0.1}, {2: 0.9, EOS: 0.1}, {EOS: 0.9, 3: 0.1}])
-    assert propose(strategy, scores, 2) == DraftedPath((1, 2), 2, EOS)
+    assert propose(strategy, scores, 2) == Drafted((1, 2), 2, EOS)
 
 
 def propose(strategy, scores, count):

@@ -1,0 +1,114 @@
+"""A draft tree holds the likeliest prefixes of the lattice, as brute force finds them."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drafter_service.core.draft_tree import TreeParams, child_log_odds, grow
+from drafter_service.core.proposals import tree_block
+from drafter_service.strategies import DraftTree, Hybrid
+from foredraft.tree import branch, check_parents
+from foredraft.types import SamplingParams
+from tests.unit.drafter.scripted import EOS, scores_of
+from tests.unit.drafter.test_path_search import blocks
+
+GREEDY = SamplingParams()
+EVERYTHING = TreeParams(depth=8, least_mass=0.0, sharpness=1.0, noisy_sharpness=1.0)
+ROWS = [{1: 0.6, 2: 0.4, EOS: 1e-9}, {3: 0.5, 4: 0.5 - 1e-6, EOS: 1e-9}]
+EDGES = {(1, 1, 4): 3.0}
+
+
+def prefixes(scores, log_odds, depth):
+    """Every prefix of the lattice that holds EOS at most at its end, with its log probability."""
+    found = {}
+    width = scores.tokens.shape[1]
+    for length in range(1, depth + 1):
+        for columns in itertools.product(range(width), repeat=length):
+            tokens = [int(scores.tokens[slot, c]) for slot, c in enumerate(columns)]
+            if EOS in tokens[:-1]:
+                continue
+            before = (0, *columns[:-1])
+            steps = zip(range(length), before, columns, strict=True)
+            found[tuple(tokens)] = sum(log_odds[j, p, c] for j, p, c in steps)
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scores=blocks(),
+    nodes=st.integers(1, 12),
+    temperature=st.sampled_from([0.0, 0.7]),
+    seed=st.integers(0, 9),
+)
+def test_the_tree_is_the_best_prefixes(scores, nodes, temperature, seed):
+    # The rows of edge[0] are all for the last token of the prefix, as the model gives them.
+    scores.edge[0] = scores.edge[0, :1]
+    noise = np.random.default_rng(seed).gumbel(size=scores.tokens.shape) * (temperature > 0)
+    log_odds = child_log_odds(scores, noise, lambda x: x / (temperature or 1.0), 1.0)
+    tree = grow(scores, log_odds, nodes, EVERYTHING, EOS)
+    check_parents("parents", tree.parents, len(tree.tokens))
+    texts = [tuple(tree.tokens[n] for n in branch(tree.parents, i)) for i in range(len(tree.mass))]
+    assert len(set(texts)) == len(texts)
+    known = prefixes(scores, log_odds, len(scores.tokens))
+    assert np.allclose(np.log(tree.mass), [known[text] for text in texts])
+    best = sorted(known.values(), reverse=True)[: len(texts)]
+    assert len(texts) == min(nodes, len(known))
+    assert np.allclose(sorted(np.log(tree.mass), reverse=True), best)
+    assert np.all(np.diff(tree.mass) <= 1e-12)
+
+
+def test_children_know_their_parent_through_the_edges():
+    drafted = tree_block(scores_of(ROWS, EDGES), 4, EOS, GREEDY, 1, EVERYTHING)
+    # After 1 the edge makes 4 all but certain; after 2 nothing is said.
+    assert drafted.tokens == (1, 4, 2, 3)
+    assert drafted.parents == (-1, 0, -1, 2)
+    assert drafted.generated_len == 2
+
+
+def test_unlikely_nodes_are_left_out():
+    params = TreeParams(depth=8, least_mass=0.3, sharpness=1.0)
+    drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, 1, params)
+    assert drafted.tokens == (1, 4, 2)
+
+
+def test_the_guess_follows_the_first_branch():
+    scores = scores_of([*ROWS, {5: 0.9, 6: 0.1, EOS: 1e-9}], EDGES)
+    drafted = tree_block(scores, 2, EOS, GREEDY, 1, EVERYTHING)
+    assert (drafted.tokens, drafted.bonus_guess) == ((1, 4), 5)
+    assert tree_block(scores, 3, EOS, GREEDY, 1, EVERYTHING).bonus_guess == -1
+
+
+def test_the_noise_decides_above_temperature_0():
+    scores = scores_of([{1: 0.5, 2: 0.5 - 1e-9, EOS: 1e-9}] * 3)
+    firsts = set()
+    for seed in range(8):
+        sampling = SamplingParams(temperature=0.8, seed=seed)
+        drafted = tree_block(scores, 3, EOS, sampling, 5, EVERYTHING)
+        assert drafted == tree_block(scores, 3, EOS, sampling, 5, EVERYTHING)
+        firsts.add(drafted.tokens[0])
+    assert firsts == {1, 2}
+
+
+def test_what_the_target_filters_out_is_not_drafted():
+    scores = scores_of([{1: 0.7, 2: 0.2, 3: 0.1 - 1e-9, EOS: 1e-9}] * 2)
+    sampling = SamplingParams(temperature=1.0, top_k=1, seed=3)
+    drafted = tree_block(scores, 9, EOS, sampling, 5, TreeParams(least_mass=1e-9))
+    assert drafted.tokens == (1, 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 3, 20])
+def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
+    strategy = DraftTree(EOS, GREEDY, TreeParams(depth=4))
+    assert strategy.slots(nodes) == min(nodes, 4)
+    assert strategy.most_tokens(16) == 63
+
+
+def test_hybrid_copies_where_the_text_repeats_and_else_grows_a_tree():
+    strategy = Hybrid(EOS, GREEDY, EVERYTHING, shortest=2)
+    copied = strategy.copy(3, (1, 2, 3, 4, 1, 2))
+    assert copied is not None and copied.tokens == (3, 4, 1) and copied.parents == ()
+    assert strategy.copy(3, (1, 2, 3)) is None
+    assert strategy.draw(scores_of(ROWS, EDGES), 4, (7,)).parents == (-1, 0, -1, 2)
