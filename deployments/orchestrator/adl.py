@@ -13,13 +13,14 @@ S = TypeVar("S")
 class Observation:
     """What one draft block came to, in tokens.
 
-    asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's leading tokens that
-    turned out to be the target's.
+    asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
+    out to be the target's. whole says that they are the block's whole first branch: all of a path.
     """
 
     asked: int
     generated_len: int
     accepted: int
+    whole: bool = False
 
 
 class DraftLengthController(Protocol[S]):

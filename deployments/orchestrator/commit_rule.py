@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foredraft.errors import CorruptModelOutput
+from foredraft.tree import ROOT, explicit, is_branch
 from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
 
 
@@ -30,13 +31,16 @@ def check(asked: Round, verdict: Verdict, vocab_size: int) -> None:
     most = 1 if asked.draft else asked.plain_steps
     if not (0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most):
         raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
+    if not is_branch(verdict.kept, explicit(asked.parents, len(asked.draft))):
+        raise CorruptModelOutput("the verifier kept tokens that do not follow each other")
     if not 0 <= min(verdict.next_tokens) <= max(verdict.next_tokens) < vocab_size:
         raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
 
 
 def commit(asked: Round, verdict: Verdict, ending: Ending) -> Commit:
     """Return what a checked verdict commits."""
-    tokens = (*asked.draft[: verdict.accepted], *verdict.next_tokens)[: ending.wanted]
+    drafted = (asked.draft[node] for node in verdict.kept)
+    tokens = (*drafted, *verdict.next_tokens)[: ending.wanted]
     finish = FinishReason.LENGTH if len(tokens) == ending.wanted else None
     if not ending.stops.isdisjoint(tokens):
         finish = FinishReason.STOP
@@ -54,4 +58,6 @@ def _last_origin(asked: Round, verdict: Verdict) -> Origin:
     """Return how the tokens after the kept ones came about."""
     if not asked.draft:
         return Origin.PLAIN
-    return Origin.BONUS if verdict.accepted == len(asked.draft) else Origin.CORRECTION
+    parents = explicit(asked.parents, len(asked.draft))
+    end = verdict.kept[-1] if verdict.kept else ROOT
+    return Origin.CORRECTION if end in parents else Origin.BONUS

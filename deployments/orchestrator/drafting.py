@@ -125,9 +125,7 @@ class Drafting:
     def observe(self, observation: Observation) -> None:
         """Tell the controller how a block fared."""
         self._adl = self._controller.update(self._adl, observation)
-        self._kept_whole = self._gate.update(
-            self._kept_whole, observation.asked, observation.accepted
-        )
+        self._kept_whole = self._gate.update(self._kept_whole, observation.whole)
 
     def close(self) -> None:
         """Start closing the stream and give up everything under way."""

@@ -7,12 +7,12 @@ true.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from foredraft.prefix import extend_hash
-from foredraft.types import Base
+from foredraft.tree import explicit, first_branch
+from foredraft.types import Base, Round
 
 V = TypeVar("V")
 
@@ -25,14 +25,17 @@ class Prediction:
     base: Base
 
 
-def predict(base: Base, draft: Sequence[int], bonus_guess: int) -> tuple[Prediction, ...]:
-    """Return the outcomes worth drafting for while `draft` is verified after `base`, best first.
+def predict(asked: Round, bonus_guess: int) -> tuple[Prediction, ...]:
+    """Return the outcomes worth drafting for while a round is verified, best first.
 
-    bonus_guess is the drafter's token after a fully kept draft, negative if it has none.
+    bonus_guess is the drafter's token after a fully kept draft, or after a tree's first branch;
+    negative if it has none.
     """
-    if not draft or bonus_guess < 0:
+    if not asked.draft or bonus_guess < 0:
         return ()
-    tokens = (*draft, bonus_guess)
+    trunk = first_branch(explicit(asked.parents, len(asked.draft)))
+    tokens = (*(asked.draft[node] for node in trunk), bonus_guess)
+    base = asked.base
     after = Base(
         base.session_id,
         base.round + 1,
@@ -55,9 +58,9 @@ class RunAheadGate:
     rho: float = 0.2
     start: float = 0.5
 
-    def update(self, share: float, asked: int, accepted: int) -> float:
-        """Return the share after a block of asked tokens of which accepted were kept."""
-        return (1 - self.rho) * share + self.rho * (accepted >= asked)
+    def update(self, share: float, whole: bool) -> float:
+        """Return the share after one more block, that was kept whole or not."""
+        return (1 - self.rho) * share + self.rho * whole
 
     def is_open(self, share: float) -> bool:
         """Return whether to draft for the predicted outcome."""

@@ -17,6 +17,7 @@ from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, pre
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.tree import below, explicit, first_branch, follow, is_path, is_tree
 from foredraft.types import (
     Base,
     DraftBlock,
@@ -136,6 +137,7 @@ class Session:
             self.base,
             draft.tokens if draft else (),
             min(plain_steps, self.wanted, MAX_PLAIN_STEPS),
+            draft.parents if draft else (),
         )
         self._predicted = ()
         self._ready = None
@@ -160,7 +162,7 @@ class Session:
             asked=asked,
             tokens=done.tokens,
             kept=done.kept,
-            observation=self._observation(done.kept),
+            observation=self._observation(asked, verdict, done.kept),
             ran_ahead=bool(self._predicted),
             hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
         )
@@ -195,10 +197,7 @@ class Session:
         """Return the request for the likely outcome of the round in flight, if any use."""
         if self._in_flight is None or self._verifying is None:
             return None
-        outcomes = predict(
-            self._in_flight.base, self._in_flight.draft, self._verifying.block.bonus_guess
-        )
-        for prediction in outcomes:
+        for prediction in predict(self._in_flight, self._verifying.bonus_guess):
             if self._stops.isdisjoint(prediction.tokens):
                 request = self._propose(prediction, length)
                 if request is not None:
@@ -214,7 +213,7 @@ class Session:
         if block.base != request.base or len(block.tokens) > request.num_tokens:
             raise CorruptModelOutput("the drafter answered something else than was asked")
         if not self._is_readable(block):
-            raise CorruptModelOutput("the drafter answered a tree, or unknown tokens")
+            raise CorruptModelOutput("the drafter answered unknown tokens, or no tree of them")
         if block.base.prefix_len > len(self._prefix):
             self._ahead.put(block.base.prefix_hash, (request, block))
         elif self.reconcile(request, block) is not None:
@@ -232,15 +231,24 @@ class Session:
         """Return what is left of a block after the committed tokens, None if it is dead.
 
         The only staleness rule. The block's prefix must be one that the committed prefix grew from,
-        by length and hash; its leading tokens that are committed by now must be equal and are
-        trimmed. With nothing left it is dead, too.
+        by length and hash; the tokens committed since must be a branch of it, and are trimmed. With
+        nothing left below them it is dead, too.
         """
         if not self._prefix.starts_with(block.base) or not self._is_readable(block):
             return None
         since = self._prefix.tokens[block.base.prefix_len :]
-        if len(since) >= len(block.tokens) or list(block.tokens[: len(since)]) != since:
+        if not since:
+            whole = (block.tokens, block.parents, block.bonus_guess)
+            return Draft(request, block, 0, *whole) if block.tokens else None
+        parents = explicit(block.parents, len(block.tokens))
+        node = follow(block.tokens, parents, since)
+        if node is None:
             return None
-        return Draft(request, block, len(since))
+        tokens, left = below(block.tokens, parents, node)
+        guess = block.bonus_guess if node in first_branch(parents) else -1
+        if not tokens:
+            return None
+        return Draft(request, block, len(since), tokens, () if is_path(left) else left, guess)
 
     # Rules.
 
@@ -260,16 +268,20 @@ class Session:
         return self._target.vocab_size if self._target else MAX_VOCAB
 
     def _is_readable(self, block: DraftBlock) -> bool:
-        """Return whether the block is a path of tokens that the target knows."""
-        known = self._vocab_size
+        """Return whether the block is a path or a tree of tokens that the target knows."""
+        known, count = self._vocab_size, len(block.tokens)
         return all(0 <= token < known for token in block.tokens) and (
-            not block.parents or block.parents == tuple(range(-1, len(block.tokens) - 1))
+            not block.parents or is_tree(block.parents, count)
         )
 
-    def _observation(self, kept: int) -> Observation | None:
+    def _observation(self, asked: Round, verdict: Verdict, kept: int) -> Observation | None:
         draft = self._verifying
         if draft is None:
             return None
+        trunk = first_branch(explicit(asked.parents, len(asked.draft)))
         return Observation(
-            draft.request.num_tokens, draft.block.generated_len, draft.trimmed + kept
+            draft.request.num_tokens,
+            draft.block.generated_len,
+            draft.trimmed + kept,
+            whole=list(verdict.kept[:kept]) == trunk,
         )

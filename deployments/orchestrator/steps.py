@@ -12,17 +12,17 @@ from foredraft.types import Committed, DraftBlock, Propose, Round
 class Draft:
     """The part of a block that is still ahead of the committed tokens, and what it came from.
 
-    trimmed counts the block's leading tokens that were committed meanwhile, all equal.
+    tokens and parents are what to verify. trimmed counts the block's tokens that were committed
+    meanwhile; bonus_guess is the drafter's guess of the token after the first branch, -1 if there
+    is none, or the committed tokens left that branch.
     """
 
     request: Propose
     block: DraftBlock
     trimmed: int
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """The tokens to verify."""
-        return self.block.tokens[self.trimmed :]
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    bonus_guess: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,16 @@ ROOT = -1
 
 
 def check_parents(name: str, parents: Sequence[int], count: int) -> None:
-    """Raise InvalidRequest naming the field unless parents describe a tree of count nodes."""
-    if len(parents) not in (0, count):
-        raise InvalidRequest(f"{name} must be empty or as long as the tokens", param=name)
-    if any(not ROOT <= parent < i for i, parent in enumerate(parents)):
-        raise InvalidRequest(f"{name}: a parent must come before its child", param=name)
+    """Raise InvalidRequest naming the field unless parents are unsaid or a tree of count nodes."""
+    if parents and not is_tree(parents, count):
+        raise InvalidRequest(
+            f"{name} must be empty, or name for each token an earlier one or -1", param=name
+        )
+
+
+def is_tree(parents: Sequence[int], count: int) -> bool:
+    """Return whether every one of count nodes follows the root or a node before it."""
+    return len(parents) == count and all(ROOT <= p < i for i, p in enumerate(parents))
 
 
 def is_path(parents: Sequence[int]) -> bool:
@@ -46,6 +51,16 @@ def branch(parents: Sequence[int], node: int) -> list[int]:
         found.append(node)
         node = parents[node]
     return found[::-1]
+
+
+def is_branch(nodes: Sequence[int], parents: Sequence[int]) -> bool:
+    """Return whether nodes lead from a root's child downwards, each one the next one's parent."""
+    at = ROOT
+    for node in nodes:
+        if not 0 <= node < len(parents) or parents[node] != at:
+            return False
+        at = node
+    return True
 
 
 def first_branch(parents: Sequence[int]) -> list[int]:

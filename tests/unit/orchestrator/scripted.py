@@ -10,6 +10,7 @@ from deployments.orchestrator.config import BreakerConfig, OrchestratorConfig, R
 from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
 from foredraft.errors import PrefixMismatch, Unavailable
 from foredraft.prefix import hash_prefix
+from foredraft.tree import ROOT, explicit
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -79,6 +80,21 @@ def wrong_at(block: DraftBlock, index: int) -> DraftBlock:
     tokens = list(block.tokens)
     tokens[index] = (tokens[index] + 1) % VOCAB
     return replace(block, tokens=tuple(tokens))
+
+
+def bushy(block: DraftBlock, nodes: int, wrong_first: bool) -> DraftBlock:
+    """A tree of up to nodes: the block's path, each token with a wrong sibling that has a child."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    at = ROOT
+    for token in block.tokens:
+        wrong = (token + 1) % VOCAB
+        family = [(wrong, at), (token, at)] if wrong_first else [(token, at), (wrong, at)]
+        first = len(tokens)
+        tokens += [family[0][0], family[1][0], token]
+        parents += [at, at, first if wrong_first else first + 1]
+        at = first + wrong_first
+    return replace(block, tokens=tuple(tokens[:nodes]), parents=tuple(parents[:nodes]))
 
 
 DraftScript = Callable[[int, Propose, Sequence[int]], Awaitable[DraftBlock]]
@@ -192,12 +208,15 @@ def decide(tokens: list[int], asked: Round, stops: Sequence[int] = ()) -> Verdic
         emitted = plain(tokens, asked.plain_steps, stops)
         tokens.extend(emitted)
         return Verdict(asked.base, 0, emitted)
-    accepted = 0
-    while accepted < len(asked.draft) and asked.draft[accepted] == next_token(tokens):
-        tokens.append(asked.draft[accepted])
-        accepted += 1
+    parents, path, at = explicit(asked.parents, len(asked.draft)), [], ROOT
+    for node, token in enumerate(asked.draft):
+        if parents[node] == at and token == next_token(tokens):
+            tokens.append(token)
+            path.append(node)
+            at = node
     tokens.append(next_token(tokens))
-    return Verdict(asked.base, accepted, (tokens[-1],))
+    kept = () if path == list(range(len(path))) else tuple(path)
+    return Verdict(asked.base, len(path), (tokens[-1],), path=kept)
 
 
 class Collected:

@@ -5,19 +5,25 @@ from __future__ import annotations
 from deployments.orchestrator.breaker import Breaker, BreakerState
 from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache, predict
 from foredraft.prefix import hash_prefix
-from foredraft.types import Base
+from foredraft.types import Base, Round
 
 
 def test_the_outcome_predicted_is_all_kept_and_the_guessed_bonus() -> None:
-    (prediction,) = predict(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4), 5)
+    (prediction,) = predict(Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4)), 5)
     assert prediction.tokens == (3, 4, 5)
     assert prediction.base == Base("s", 5, 5, hash_prefix((1, 2, 3, 4, 5)))
 
 
+def test_of_a_tree_the_first_branch_is_predicted() -> None:
+    asked = Round(Base("s", 4, 1, hash_prefix((1,))), (3, 9, 4), parents=(-1, -1, 0))
+    (prediction,) = predict(asked, 5)
+    assert prediction.tokens == (3, 4, 5)
+
+
 def test_without_a_draft_or_a_guess_nothing_is_predicted() -> None:
     base = Base("s", 0, 1, hash_prefix((1,)))
-    assert predict(base, (), 5) == ()
-    assert predict(base, (3, 4), -1) == ()
+    assert predict(Round(base), 5) == ()
+    assert predict(Round(base, (3, 4)), -1) == ()
 
 
 def test_the_cache_holds_the_newest_prefixes() -> None:
@@ -50,8 +56,8 @@ def test_the_breaker_opens_probes_and_closes() -> None:
 def test_the_gate_closes_when_blocks_are_seldom_kept_whole_and_opens_again() -> None:
     gate = RunAheadGate(least=0.25, rho=0.5, start=0.5)
     share, seen = gate.start, []
-    for accepted in (0, 3, 8, 8, 8):
-        share = gate.update(share, 8, accepted)
+    for whole in (False, False, True, True, True):
+        share = gate.update(share, whole)
         seen.append(gate.is_open(share))
     # Shares: 0.25, 0.125, 0.5625, ...
     assert seen == [True, False, True, True, True]
@@ -59,4 +65,4 @@ def test_the_gate_closes_when_blocks_are_seldom_kept_whole_and_opens_again() -> 
 
 def test_a_gate_of_zero_is_always_open() -> None:
     gate = RunAheadGate(least=0.0)
-    assert gate.is_open(gate.update(0.0, 8, 0))
+    assert gate.is_open(gate.update(0.0, False))

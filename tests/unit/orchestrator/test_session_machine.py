@@ -32,6 +32,7 @@ from tests.unit.orchestrator.scripted import (
     MODEL,
     PROMPT,
     VOCAB,
+    bushy,
     decide,
     plain,
     request,
@@ -107,6 +108,8 @@ class SessionMachine(RuleBasedStateMachine):
             Verdict(asked.base, len(asked.draft) + extra, (0,)),
             Verdict(asked.base, 0, (VOCAB,)),
             Verdict(asked.base, 0, ()),
+            Verdict(asked.base, 1, (0,), path=(len(asked.draft),)),
+            Verdict(asked.base, 2, (0,), path=(0, 0)),
         ):
             with suppress(CorruptModelOutput):
                 assert self.session.verdict_arrived(bad) is None
@@ -147,6 +150,13 @@ class SessionMachine(RuleBasedStateMachine):
             block = wrong_at(block, index)
         self.blocks.append((asked, replace(block, tokens=block.tokens[:cut])))
 
+    @precondition(lambda self: self.requests)
+    @rule(which=pick, wrong=st.integers(0, 16), wrong_first=st.booleans())
+    def drafter_answers_a_tree(self, which: int, wrong: int, wrong_first: bool) -> None:
+        asked, prefix = self.requests[which % len(self.requests)]
+        block = wrong_at(true_block(asked, prefix), wrong)
+        self.blocks.append((asked, bushy(block, asked.num_tokens, wrong_first)))
+
     @precondition(lambda self: self.blocks)
     @rule(which=pick)
     def block_arrives(self, which: int) -> None:
@@ -161,9 +171,8 @@ class SessionMachine(RuleBasedStateMachine):
             replace(block, base=replace(block.base, prefix_hash=block.base.prefix_hash ^ 1)),
             replace(block, tokens=(VOCAB,)),
             replace(block, tokens=(0,) * (asked.num_tokens + 1)),
-            replace(block, tokens=(0, 0)[: asked.num_tokens], parents=(-1, -1)[: asked.num_tokens])
-            if asked.num_tokens > 1
-            else replace(block, tokens=(-1,)),
+            replace(block, tokens=(0,), parents=(0,)),
+            replace(block, tokens=(0,), parents=(-1, 0)),
             other if other.base != asked.base else replace(block, tokens=(VOCAB,)),
         ):
             with pytest.raises(CorruptModelOutput):
