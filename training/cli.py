@@ -75,6 +75,9 @@ def target(
     batch: int = 8,
     micro_batch: int = 4,
     lr: float = 3e-3,
+    start: Annotated[
+        Path | None, typer.Option(help="An exported target to go on from, with a new schedule.")
+    ] = None,
     compiled: CompileOption = True,
 ) -> None:
     """Train the target; resumes from its checkpoint."""
@@ -91,6 +94,7 @@ def target(
         batch=batch,
         micro_batch=micro_batch,
         compile=compiled,
+        start=start,
     )
     if ranks == 1:
         train_target(run)

@@ -17,12 +17,15 @@ from tqdm import tqdm
 
 from training.ranks import ShardedOptimizer, Trained, advance, load_rank, save_rank
 from training.schedule import TimedWSD
-from training.target_model import TargetModel, TargetShape, export_target
+from training.target_model import TargetModel, TargetShape, export_target, load_target
 
 
 @dataclass(frozen=True)
 class TargetRun:
-    """Settings of one target training run; `minutes` counts training time over all resumptions."""
+    """Settings of one target training run; `minutes` counts training time over all resumptions.
+
+    `start` is an exported target to go on from, with a new schedule; None starts from scratch.
+    """
 
     data: Path
     output: Path
@@ -39,6 +42,7 @@ class TargetRun:
     layers: int = 8
     compile: bool = True
     checkpoint_steps: int = 60
+    start: Path | None = None
 
 
 class Batches:
@@ -89,7 +93,11 @@ def train_target(run: TargetRun, rank: int = 0, world: int = 1) -> None:
     checkpoint.
     """
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
-    model = TargetModel(TargetShape(layers=run.layers), run.seed)
+    model = (
+        load_target(run.start)
+        if run.start
+        else TargetModel(TargetShape(layers=run.layers), run.seed)
+    )
     trained = [
         Trained(p, muon=p.ndim == 2 and p is not model.embedding.weight) for p in model.parameters()
     ]
