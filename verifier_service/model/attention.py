@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from foredraft.tree import branch
+
 
 class KvShape(NamedTuple):
     """What a KV cache is made of."""
@@ -30,12 +32,17 @@ class Kv(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows [first, first + rows) of the batch: positions from start on of one session."""
+    """Rows [first, first + rows) of the batch, for the cache's rows from start on of one session.
+
+    A cache's row is its position in the text, but for the last len(parents) rows where these are a
+    draft tree: they lie in node order, and a node sees the rows before the tree and its own branch.
+    """
 
     kv: Kv
     start: int
     first: int
     rows: int
+    parents: Sequence[int] = ()
 
 
 class Attention(Protocol):
@@ -45,6 +52,9 @@ class Attention(Protocol):
 
     def alloc(self, shape: KvShape, capacity: int) -> Kv:
         """Return a cache for capacity tokens; contents are undefined."""
+
+    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
+        """Move row start + rows[i] of the cache, in every layer, to start + i; rows ascend."""
 
     def attend(
         self,
@@ -57,8 +67,9 @@ class Attention(Protocol):
     ) -> torch.Tensor:
         """Write k, v [kv_heads, rows, D] into the caches; return attention of q [heads, rows, D].
 
-        Causal within each session. The result is [rows, heads, D]; rows that no entry of the batch
-        names are zero.
+        Causal within each session; a tree's node sums over its branch in path order, so that it has
+        the bits that it would have as the end of a path. The result is [rows, heads, D]; rows that
+        no entry of the batch names are zero.
         """
 
 
@@ -76,6 +87,11 @@ class MatmulAttention:
         size = (shape.layers, shape.kv_heads, capacity, shape.head_dim)
         return Kv(*(torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(2)))
 
+    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
+        moved = [start + row for row in rows]
+        for cache in kv:
+            cache[:, :, start : start + len(rows)] = cache[:, :, moved]
+
     def attend(
         self,
         layer: int,
@@ -87,15 +103,22 @@ class MatmulAttention:
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
         out = q.new_zeros(rows, heads, head_dim)
-        for kv, start, first, count in batch:
+        for kv, start, first, count, parents in batch:
             end = start + count
             keys, values = kv.keys[layer], kv.values[layer]
             keys[:, start:end] = k[:, first : first + count]
             values[:, start:end] = v[:, first : first + count]
-            queries = q[:, first : first + count]
-            out[first : first + count] = _attend_one(
-                queries, keys[:, :end], values[:, :end], start, scale
-            )
+            trunk, root = first + count - len(parents), end - len(parents)
+            if trunk > first:
+                out[first:trunk] = _attend_one(
+                    q[:, first:trunk], keys[:, :root], values[:, :root], start, scale
+                )
+            for node in range(len(parents)):
+                row = trunk + node
+                seen = [*range(root), *(root + i for i in branch(parents, node))]
+                out[row] = _attend_one(
+                    q[:, row : row + 1], keys[:, seen], values[:, seen], len(seen) - 1, scale
+                )
         return out
 
 

@@ -87,12 +87,34 @@ INLINE vec exp_vec(vec x) {
     return p * (vec)((__builtin_convertvector(n, ints) + 127) << 23);
 }
 
-/* One session's rows in a batch. Caches are those of layer 0; layer_bytes leads to the next. */
+/* One session's rows in a batch. Caches are those of layer 0; layer_bytes leads to the next.
+ *
+ * The last `nodes` rows are a draft tree: node i follows node parents[i], or, where that is -1, the
+ * row before the tree. Keys and values lie in the cache by row; positions go by depth. */
 typedef struct {
     char *keys;   /* [layers, kv_heads, head_dim, capacity] */
     char *values; /* [layers, kv_heads, capacity, head_dim] */
-    int64_t layer_bytes, capacity, start, first, rows;
+    int64_t layer_bytes, capacity, start, first, rows, nodes;
+    const int32_t *parents; /* [nodes], each before its children */
 } segment;
+
+/* The cache row of node 0; all keys before it are seen by every row of the tree. */
+INLINE int64_t tree_start(const segment *s) { return s->start + s->rows - s->nodes; }
+
+/* The position of a row: a node's is that of its depth. */
+INLINE int64_t position_of(const segment *s, int64_t row) {
+    int64_t node = s->start + row - tree_start(s);
+    if (node < 0) return s->start + row;
+    int64_t position = tree_start(s);
+    while ((node = s->parents[node]) >= 0) position++;
+    return position;
+}
+
+/* branch[0..depth) = the nodes down to the one of a row in the tree. */
+INLINE void branch_of(const segment *s, int64_t row, int64_t depth, int32_t *branch) {
+    int64_t node = s->start + row - tree_start(s);
+    for (; depth > 0; node = s->parents[node]) branch[--depth] = (int32_t)node;
+}
 
 typedef struct {
     int64_t heads, kv_heads, head_dim, wide, count;
@@ -202,19 +224,36 @@ INLINE float softmax(float *scores, int64_t limit, int64_t padded) {
     return 1.0f / sum_lanes(sum);
 }
 
-/* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group. */
+/* out[D] += weights[depth] x the rows of a branch among values[nodes, D], summed in path order. */
+INLINE void mix_branch(float *out, const float *weights, const void *values, const int32_t *branch,
+                       int64_t depth, int64_t D, int wide) {
+    for (int64_t d = 0; d < D; d += LANES) {
+        vec acc = load(out + d);
+        for (int64_t j = 0; j < depth; j++)
+            acc += splat(weights[j]) * load_any(values, branch[j] * D + d, wide);
+        store(out + d, acc);
+    }
+}
+
+/* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group.
+ *
+ * A key's score is the same number in whichever column it is computed. So a tree's rows are scored
+ * as if they were a path, and each then picks its branch's scores in path order: from there on its
+ * sums are those of that path. */
 INLINE void attend_queries(const batch *b, const segment *s, const char *keys, const char *values,
                            view q, int64_t kv_head, int64_t from, int64_t n, char *out,
                            float *memory, int wide) {
     int64_t D = b->head_dim, group = b->heads / b->kv_heads;
-    int64_t last = s->start + (from + n - 1) / group + 1;
+    int64_t last = s->start + (from + n - 1) / group + 1, root = tree_start(s);
+    int64_t shared = last < root ? last : root;
     int64_t padded = (last + TILE - 1) / TILE * TILE;
     float *queries = memory, *mixed = queries + QUERIES * D, *tile = mixed + QUERIES * D;
     float *scores = tile + TILE * D;
+    int32_t *branch = (int32_t *)(scores + QUERIES * padded);
     int64_t limit[QUERIES];
     for (int64_t i = 0; i < n; i++) {
         int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
-        limit[i] = s->start + row + 1;
+        limit[i] = position_of(s, row) + 1;
         float *to = queries + i * D;
         rotate(to, q.data, head * q.head + (s->first + row) * q.row, b, limit[i] - 1, wide);
         for (int64_t d = 0; d < D; d += LANES) store(to + d, load(to + d) * b->scale);
@@ -225,7 +264,7 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
                 store(tile + d * TILE + c, load_any(keys, d * s->capacity + t + c, wide));
         for (int64_t i = 0; i < n;) {
             int block = n - i >= BLOCK ? BLOCK : 1;
-            if (limit[i + block - 1] > t) {
+            if (s->start + (from + i + block - 1) / group >= t) {
                 float *to = scores + i * padded + t;
                 if (block == BLOCK) score_tile(to, padded, queries + i * D, tile, D, BLOCK);
                 else score_tile(to, padded, queries + i * D, tile, D, 1);
@@ -234,16 +273,23 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
         }
     }
     float scale[QUERIES];
-    for (int64_t i = 0; i < n; i++) scale[i] = softmax(scores + i * padded, limit[i], padded);
+    for (int64_t i = 0; i < n; i++) {
+        float *own = scores + i * padded;
+        int64_t depth = limit[i] - root;
+        if (depth > 0) branch_of(s, (from + i) / group, depth, branch);
+        /* A node stands at or behind its place on its branch: copying forward loses nothing. */
+        for (int64_t j = 0; j < depth; j++) own[root + j] = own[root + branch[j]];
+        scale[i] = softmax(own, limit[i], padded);
+    }
     memset(mixed, 0, n * D * sizeof(float));
-    for (int64_t t = 0; t < last; t += TILE) {
-        int64_t stored = last - t < TILE ? last - t : TILE;
+    for (int64_t t = 0; t < shared; t += TILE) {
+        int64_t stored = shared - t < TILE ? shared - t : TILE;
         for (int64_t j = 0; j < stored * D; j += LANES)
             store(tile + j, load_any(values, t * D + j, wide));
         for (int64_t i = 0; i < n;) {
             int block = n - i >= BLOCK ? BLOCK : 1;
             int64_t reach = limit[i + block - 1] - t;
-            if (reach > TILE) reach = TILE;
+            if (reach > stored) reach = stored;
             if (reach > 0) {
                 const float *weights = scores + i * padded + t;
                 if (block == BLOCK) mix_rows(mixed + i * D, weights, padded, tile, reach, D, BLOCK);
@@ -251,6 +297,14 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
             }
             i += block;
         }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t depth = limit[i] - root;
+        if (depth <= 0) continue;
+        int64_t size = wide ? 4 : 2;
+        branch_of(s, (from + i) / group, depth, branch);
+        mix_branch(mixed + i * D, scores + i * padded + root, values + root * D * size, branch,
+                   depth, D, wide);
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
@@ -263,19 +317,19 @@ INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values,
                      int64_t kv_head, float *memory, int wide) {
     int64_t D = b->head_dim;
     for (int64_t row = 0; row < s->rows; row++) {
-        int64_t position = s->start + row, at = s->first + row;
-        rotate(memory, k.data, kv_head * k.head + at * k.row, b, position, wide);
+        int64_t stored = s->start + row, at = s->first + row;
+        rotate(memory, k.data, kv_head * k.head + at * k.row, b, position_of(s, row), wide);
         for (int64_t d = 0; d < D; d++) {
             if (wide) {
-                ((float *)keys)[d * s->capacity + position] = memory[d];
+                ((float *)keys)[d * s->capacity + stored] = memory[d];
             } else {
                 uint32_t x;
                 memcpy(&x, memory + d, 4);
-                ((uint16_t *)keys)[d * s->capacity + position] = x >> 16;
+                ((uint16_t *)keys)[d * s->capacity + stored] = x >> 16;
             }
         }
         for (int64_t d = 0; d < D; d += LANES)
-            store_any(values, position * D + d,
+            store_any(values, stored * D + d,
                       load_any(v.data, kv_head * v.head + at * v.row + d, wide), wide);
     }
 }
@@ -284,7 +338,7 @@ INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *o
     int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2, longest = 0;
     for (int64_t i = 0; i < b->count; i++)
         if (b->segments[i].capacity > longest) longest = b->segments[i].capacity;
-    float *memory = reserve(2 * QUERIES * D + TILE * D + QUERIES * longest);
+    float *memory = reserve(2 * QUERIES * D + TILE * D + (QUERIES + 1) * longest);
     if (!memory) return 1;
     for (int64_t i = 0; i < b->count; i++) {
         const segment *s = &b->segments[i];
@@ -362,13 +416,37 @@ VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))
 #define CALL(f, ...) f##_base(__VA_ARGS__)
 #endif
 
-/* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q. Returns
- * 0, or 1 where memory ran out. */
+/* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q, a draft
+ * tree's rows along their branches. Returns 0, or 1 where memory ran out. */
 int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
               const void *k, int64_t k_head, int64_t k_row, const void *v, int64_t v_head,
               int64_t v_row, void *out) {
     view vq = {q, q_head, q_row}, vk = {k, k_head, k_row}, vv = {v, v_head, v_row};
     return CALL(attend, b, layer, vq, vk, vv, out);
+}
+
+INLINE void keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity,
+                 int64_t start, const int32_t *rows, int64_t count, int wide) {
+    int64_t size = wide ? 4 : 2, first = 0;
+    /* From the first row that is not in place on, none is. */
+    while (first < count && rows[first] == first) first++;
+    for (int64_t line = 0; line < heads * D; line++) {
+        char *at = keys + (line * capacity + start) * size;
+        for (int64_t i = first; i < count; i++) memcpy(at + i * size, at + rows[i] * size, size);
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        char *at = values + (h * capacity + start) * D * size;
+        for (int64_t i = first; i < count; i++)
+            memcpy(at + i * D * size, at + rows[i] * D * size, D * size);
+    }
+}
+
+/* Move row start + rows[i] of keys [heads, D, capacity] and values [heads, capacity, D] to start + i;
+ * rows ascend. The heads are those of all layers. */
+void fd_keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity, int64_t start,
+             const int32_t *rows, int64_t count, int64_t wide) {
+    if (wide) keep(keys, values, heads, D, capacity, start, rows, count, 1);
+    else keep(keys, values, heads, D, capacity, start, rows, count, 0);
 }
 
 void fd_norm(uint16_t *x, const uint16_t *delta, const uint16_t *weight, uint16_t *out,

@@ -25,6 +25,8 @@ class _Segment(ctypes.Structure):
         ("start", _int64),
         ("first", _int64),
         ("rows", _int64),
+        ("nodes", _int64),
+        ("parents", _pointer),
     )
 
 
@@ -68,6 +70,20 @@ class NativeAttention:
             torch.empty((layers, heads, padded, head_dim), dtype=shape.dtype),
         )
 
+    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
+        layers, heads, head_dim, capacity = kv.keys.shape
+        self._kernels.fd_keep(
+            kv.keys.data_ptr(),
+            kv.values.data_ptr(),
+            layers * heads,
+            head_dim,
+            capacity,
+            start,
+            (ctypes.c_int32 * len(rows))(*rows),
+            len(rows),
+            kv.keys.dtype == torch.float32,
+        )
+
     def prepare(
         self,
         batch: Sequence[Rows],
@@ -84,12 +100,16 @@ class NativeAttention:
         rotary holds cos and sin, float32 [positions, D / 2]; with it q and k come unrotated.
         """
         segments = (_Segment * len(batch))()
-        for segment, (kv, start, first, rows) in zip(segments, batch, strict=True):
+        trees = []
+        for segment, (kv, start, first, rows, parents) in zip(segments, batch, strict=True):
             segment.keys = kv.keys.data_ptr()
             segment.values = kv.values.data_ptr()
             segment.layer_bytes = kv.keys[0].nbytes
             segment.capacity = kv.keys.shape[3]
             segment.start, segment.first, segment.rows = start, first, rows
+            if parents:
+                trees.append((ctypes.c_int32 * len(parents))(*parents))
+                segment.nodes, segment.parents = len(parents), ctypes.addressof(trees[-1])
         prepared = NativeBatch(
             heads,
             kv_heads,
@@ -101,7 +121,7 @@ class NativeAttention:
             rotary[1].data_ptr() if rotary else None,
             ctypes.addressof(segments),
         )
-        prepared.keep = segments
+        prepared.keep = segments, trees
         return prepared
 
     def attend(

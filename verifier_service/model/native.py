@@ -25,6 +25,8 @@ def library() -> ctypes.CDLL | None:
     kernels = ctypes.CDLL(str(path))
     strided: list[Any] = [_pointer, _int64, _int64]
     kernels.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
+    kernels.fd_keep.argtypes = [_pointer, _pointer, *[_int64] * 4, _pointer, _int64, _int64]
+    kernels.fd_keep.restype = None
     kernels.fd_norm.argtypes = [*[_pointer] * 4, _int64, _int64, ctypes.c_float]
     kernels.fd_norm.restype = None
     kernels.fd_gate.argtypes = [_pointer, _pointer, _int64, _int64]

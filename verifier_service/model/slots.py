@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from foredraft.tree import depths
 from verifier_service.model.attention import Attention, Kv, KvShape, Rows
 from verifier_service.model.port import Segment
 
@@ -79,12 +80,14 @@ class SlottedModel:
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
         flat = Flat([], [], [], [])
-        for slot, start, tokens, wanted in segments:
+        for slot, start, tokens, wanted, parents in segments:
             first, count = len(flat.tokens), len(tokens)
+            root = start + count - len(parents)
             flat.tokens.extend(tokens)
-            flat.positions.extend(range(start, start + count))
+            flat.positions.extend(range(start, root))
+            flat.positions.extend(root - 1 + depth for depth in depths(parents))
             flat.wanted.extend(range(first + count - wanted, first + count))
-            flat.batch.append(Rows(self._slots[slot], start, first, count))
+            flat.batch.append(Rows(self._slots[slot], start, first, count, parents))
         count, wanted = len(flat.tokens), len(flat.wanted)
         filler = filled(count, self._least_rows) - count
         flat.tokens.extend([0] * filler)
@@ -92,6 +95,10 @@ class SlottedModel:
         flat.wanted.extend([0] * (filled(max(wanted, 1), self._least_rows) - wanted))
         logits: npt.NDArray[np.float32] = self._forward(flat)[:wanted].float().cpu().numpy()
         return logits
+
+    def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
+        """Move the KV of row start + rows[i] to row start + i; rows ascend."""
+        self._attention.keep(self._slots[slot], start, rows)
 
     def warm_up(self, rows: int) -> None:
         """Run a batch of every size up to rows, so that no session waits for a first time."""

@@ -1,12 +1,14 @@
-"""A target model in a few lines: it counts. After token t comes t + 1, modulo the vocabulary."""
+"""Target models in a few lines, and what is asked of an engine over them."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from foredraft.prefix import hash_prefix
+from foredraft.tree import branch
 from foredraft.types import Base, ModelInfo, Round, SamplingParams, VerifyOpen
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
@@ -16,10 +18,13 @@ VOCAB = 100
 
 
 class CountingModel:
-    """Checks what the port promises to a model: KV before a segment was written by earlier ones."""
+    """It counts: after token t comes t + 1, modulo the vocabulary. A row of KV is its token.
 
-    def __init__(self, max_len: int = 200) -> None:
-        self.info = ModelInfo(VOCAB, max_len, "", "exact", "counting")
+    Checks what the port promises to a model: KV before a segment was written by earlier ones.
+    """
+
+    def __init__(self, max_len: int = 200, vocab: int = VOCAB) -> None:
+        self.info = ModelInfo(vocab, max_len, "", "exact", "scripted")
         self.slots: dict[int, list[int]] = {}
         self.batches: list[list[Segment]] = []
         self.poisoned: set[int] = set()
@@ -36,15 +41,32 @@ class CountingModel:
     def forward(self, segments: Sequence[Segment]) -> np.ndarray:
         self.batches.append(list(segments))
         rows = []
-        for slot, start, tokens, wanted in segments:
+        for slot, start, tokens, wanted, parents in segments:
             text = self.slots[slot]
             assert start <= len(text), "a segment starts behind what has KV"
-            self.slots[slot] = [*text[:start], *tokens]
-            for token in list(tokens)[len(tokens) - wanted :]:
-                row = np.zeros(VOCAB, dtype=np.float32)
-                row[(token + 1) % VOCAB] = np.nan if slot in self.poisoned else 9.0
-                rows.append(row)
-        return np.array(rows, dtype=np.float32).reshape(-1, VOCAB)
+            text[start:] = tokens
+            root = len(text) - len(parents)
+            for row in range(len(text) - wanted, len(text)):
+                seen = text[: min(row + 1, root)]
+                if row >= root:
+                    seen += [text[root + node] for node in branch(parents, row - root)]
+                rows.append(self.logits(seen) * (np.nan if slot in self.poisoned else 1))
+        return np.array(rows, dtype=np.float32).reshape(-1, self.info.vocab_size)
+
+    def logits(self, text: Sequence[int]) -> np.ndarray:
+        row = np.zeros(self.info.vocab_size)
+        row[(text[-1] + 1) % len(row)] = 9.0
+        return row
+
+    def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
+        self.slots[slot][start:] = [self.slots[slot][start + row] for row in rows]
+
+
+class RandomModel(CountingModel):
+    """Its logits are random, and another draw after every text."""
+
+    def logits(self, text: Sequence[int]) -> np.ndarray:
+        return np.random.default_rng(zlib.crc32(bytes(text))).normal(size=self.info.vocab_size)
 
 
 def make_engine(
@@ -73,6 +95,7 @@ def opening(
 def round_after(
     prefix: Sequence[int],
     draft: Sequence[int] = (),
+    parents: Sequence[int] = (),
     *,
     number: int = 0,
     steps: int = 1,
@@ -80,4 +103,4 @@ def round_after(
 ) -> Round:
     """Return a round on a prefix."""
     base = Base(session_id, number, len(prefix), hash_prefix(prefix))
-    return Round(base, tuple(draft), 0 if draft else steps)
+    return Round(base, tuple(draft), 0 if draft else steps, tuple(parents))
