@@ -19,6 +19,7 @@ from foredraft.errors import (
     Unavailable,
     from_status,
 )
+from foredraft.tree import ROOT, explicit
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 
@@ -99,12 +100,13 @@ class VerifierStream:
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
         most = 1 if request.draft else request.plain_steps
-        if (
-            verdict.base != request.base
-            or verdict.accepted > len(request.draft)
-            or len(verdict.next_tokens) > most
-        ):
+        if verdict.base != request.base or len(verdict.next_tokens) > most:
             raise CorruptModelOutput("the verifier's verdict does not answer the round")
+        parents, at = explicit(request.parents, len(request.draft)), ROOT
+        for node in verdict.kept:
+            if node >= len(parents) or parents[node] != at:
+                raise CorruptModelOutput("the verifier's verdict keeps no branch of the draft")
+            at = node
         return verdict
 
     async def _ask(

@@ -168,7 +168,10 @@ class VerifierEngine:
         """Return how the session's round ended; None if a plain round goes on."""
         tokens = [token for token in chosen if token is not None]
         if len(tokens) == len(chosen):
-            return session.decide(tokens, rows)
+            verdict = session.decide(tokens, rows)
+            if verdict is not None and verdict.path:
+                self._model.keep(session.slot, verdict.base.prefix_len, verdict.path)
+            return verdict
         self.corrupted += 1
         session.pending = None
         return CorruptModelOutput("the target model's logits are not finite")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from foredraft import limits
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.prefix import extend_hash
+from foredraft.tree import check_parents, depths, explicit, is_path
 from foredraft.types import Round, SamplingParams, Timings, Verdict
 from verifier_service.core.acceptance import keep_while_equal
 from verifier_service.core.batching import Share, Work
@@ -64,6 +65,7 @@ class Session:
                 f"this session holds another one, of {len(self.tokens)}",
                 param="base",
             )
+        check_parents("parents", request.parents, len(request.draft))
         limits.check_tokens("draft", request.draft, vocab_size)
         limits.check_range("draft length", len(request.draft), 0, self.max_draft)
         if not request.draft:
@@ -88,22 +90,27 @@ class Session:
             end = self.cached + share.rows
             return Segment(self.slot, self.cached, self.tokens[self.cached : end], 0)
         assert self.pending is not None
-        draft = self.pending.round.draft
+        draft, parents = self.pending.round.draft, self.pending.round.parents
         rows = [*self.tokens[self.cached :], *draft]
-        return Segment(self.slot, self.cached, rows, 1 + len(draft))
+        tree = () if is_path(parents) else parents
+        return Segment(self.slot, self.cached, rows, 1 + len(draft), tree)
 
     def draws(self) -> list[Draw]:
         """Return how each deciding row of the round under way is drawn."""
         assert self.pending is not None
-        first = len(self.tokens)
-        return [Draw(self.sampling, first + i) for i in range(1 + len(self.pending.round.draft))]
+        first, asked = len(self.tokens), self.pending.round
+        steps = [0, *depths(explicit(asked.parents, len(asked.draft)))]
+        return [Draw(self.sampling, first + step) for step in steps]
 
     def decide(self, chosen: Sequence[int], batch_rows: int) -> Verdict | None:
-        """Commit the target's choices; return the verdict once the round is complete."""
+        """Commit the target's choices; return the verdict once the round is complete.
+
+        Where it has a path, KV rows base.prefix_len + path[i] now belong at base.prefix_len + i.
+        """
         assert self.pending is not None
         pending, draft = self.pending, self.pending.round.draft
-        accepted, token = keep_while_equal(draft, chosen)
-        kept = (*draft[:accepted], token)
+        path, token = keep_while_equal(draft, chosen, pending.round.parents)
+        kept = (*(draft[node] for node in path), token)
         self.tokens.extend(kept)
         self.prefix_hash = extend_hash(self.prefix_hash, kept)
         self.cached = len(self.tokens) - 1
@@ -115,7 +122,8 @@ class Session:
             compute_us=int(1e6 * pending.compute_s),
             batch_rows=batch_rows,
         )
-        verdict = Verdict(pending.round.base, accepted, tuple(pending.emitted), timings)
+        moved = () if path == tuple(range(len(path))) else path
+        verdict = Verdict(pending.round.base, len(path), tuple(pending.emitted), timings, moved)
         self.last = (pending.round, verdict)
         self.pending = None
         return verdict

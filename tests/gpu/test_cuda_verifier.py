@@ -27,21 +27,31 @@ def engine(device: str) -> VerifierEngine:
     return load_engine(VerifierConfig(model=model, device=device, dtype="fp32"))
 
 
-def decode(target: VerifierEngine, temperature: float, guide: tuple[int, ...] = ()) -> list[int]:
-    """Decode TOKENS tokens; a guide text is drafted eight tokens at a time."""
+def forked(tokens: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the (tokens, parents) of a tree in which each token has a wrong sibling before it."""
+    pairs = [((token + 1) % 4096, token) for token in tokens]
+    parents = [2 * depth - 1 for depth in range(len(tokens)) for _ in range(2)]
+    return tuple(token for pair in pairs for token in pair), tuple(parents)
+
+
+def decode(
+    target: VerifierEngine, temperature: float, guide: tuple[int, ...] = (), *, tree: bool = False
+) -> list[int]:
+    """Decode TOKENS tokens; a guide text is drafted as paths of eight or as trees of depth four."""
     sampling = SamplingParams(temperature=temperature, seed=7)
     handle = target.open(VerifyOpen("gpu", PROMPT, sampling, TOKENS + 16, 8))
     text = list(PROMPT)
     while len(text) < len(PROMPT) + TOKENS:
         at = len(text) - len(PROMPT)
         base = Base("gpu", at, len(text), hash_prefix(text))
-        target.submit(handle, Round(base, guide[at : at + 8], 1))
+        draft, parents = forked(guide[at : at + 4]) if tree else (guide[at : at + 8], ())
+        target.submit(handle, Round(base, draft, 1, parents))
         outcomes = []
         while not outcomes:
             outcomes = target.step()
         verdict = outcomes[0].result
         assert isinstance(verdict, Verdict)
-        text += [*guide[at : at + verdict.accepted], *verdict.next_tokens]
+        text += [*(draft[node] for node in verdict.kept), *verdict.next_tokens]
     target.close(handle)
     return text[len(PROMPT) :][:TOKENS]
 
@@ -53,4 +63,5 @@ def test_cuda_decodes_the_same_tokens_with_and_without_drafts(temperature: float
     wrong_in_places = tuple(t if i % 5 else (t + 1) % 4096 for i, t in enumerate(plain))
     assert decode(cuda, temperature, tuple(plain)) == plain
     assert decode(cuda, temperature, wrong_in_places) == plain
+    assert decode(cuda, temperature, wrong_in_places, tree=True) == plain
     assert decode(engine("cpu"), temperature) == plain

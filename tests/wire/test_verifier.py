@@ -19,6 +19,7 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
+from foredraft.types import Round, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
 from verifier_service.client import VerifierClient, VerifierStream
@@ -113,6 +114,26 @@ async def test_a_bad_open_names_its_field_and_leaves_nothing(prefix):
             await client.open(opening(prefix))
         assert caught.value.param in ("prefix", "prefix length")
         assert server.stats()["kv_used"] == 0
+
+
+async def test_a_tree_is_verified_in_one_round():
+    async with running() as (_, client):
+        stream = await client.open(opening())
+        request = round_after((1, 2, 3), (9, 4, 5, 7, 6), (-1, -1, 1, 1, 2))
+        first = await stream.verify(request)
+        assert (first.accepted, first.path, first.next_tokens) == (3, (1, 2, 4), (7,))
+        assert await stream.verify(request) == first
+        plain = await stream.verify(round_after(range(1, 8), number=1, steps=2))
+        assert plain.next_tokens == (8, 9)
+
+
+@pytest.mark.parametrize("parents", [(-1,), (-1, 1), (0, -1), (-1, -2)])
+async def test_bad_parents_are_refused(parents):
+    async with running() as (_, client):
+        stream = await client.open(opening())
+        with pytest.raises(InvalidRequest) as caught:
+            await stream.verify(round_after((1, 2, 3), (4, 5), parents))
+        assert caught.value.param == "parents"
 
 
 async def test_a_draft_token_out_of_range_ends_only_its_session():
@@ -265,22 +286,9 @@ async def test_concurrent_sessions_share_forwards_and_get_what_they_get_alone():
     assert max(len(batch) for batch in model.batches) > 1
 
 
-@pytest.mark.parametrize("change", ["base", "accepted", "tokens", "length"])
-async def test_the_client_believes_no_verdict_that_the_contract_excludes(change):
-    request = round_after((1, 2, 3), (4, 5))
-    answer = verifier_pb2.VerifyResponse(
-        verdict=verifier_pb2.Verdict(
-            base=codec.base_to_pb(request.base), accepted=1, next_tokens=[6]
-        )
-    )
-    if change == "base":
-        answer.verdict.base.prefix_hash ^= 1
-    elif change == "accepted":
-        answer.verdict.accepted = 3
-    elif change == "tokens":
-        answer.verdict.next_tokens[0] = VOCAB
-    else:
-        answer.verdict.next_tokens.append(7)
+async def verdict_through_the_client(request: Round, verdict: verifier_pb2.Verdict) -> Verdict:
+    """Return what the client makes of a peer's verdict."""
+    answer = verifier_pb2.VerifyResponse(verdict=verdict)
     opened = verifier_pb2.VerifyResponse(
         opened=verifier_pb2.VerifyOpened(model=codec.model_to_pb(CountingModel().info))
     )
@@ -295,5 +303,48 @@ async def test_the_client_believes_no_verdict_that_the_contract_excludes(change)
 
     stream = VerifierStream(Call(), opening())
     await stream.start()
+    return await stream.verify(request)
+
+
+@pytest.mark.parametrize("change", ["base", "accepted", "tokens", "length"])
+async def test_the_client_believes_no_verdict_that_the_contract_excludes(change):
+    request = round_after((1, 2, 3), (4, 5))
+    answer = verifier_pb2.Verdict(base=codec.base_to_pb(request.base), accepted=1, next_tokens=[6])
+    if change == "base":
+        answer.base.prefix_hash ^= 1
+    elif change == "accepted":
+        answer.accepted = 3
+    elif change == "tokens":
+        answer.next_tokens[0] = VOCAB
+    else:
+        answer.next_tokens.append(7)
     with pytest.raises(CorruptModelOutput):
-        await stream.verify(request)
+        await verdict_through_the_client(request, answer)
+
+
+@pytest.mark.parametrize(
+    ("parents", "accepted", "path", "believed"),
+    [
+        ((-1, -1, 1), 2, (1, 2), True),
+        ((-1, -1, 1), 1, (), True),
+        ((), 2, (0, 1), True),
+        # No branch: two siblings, a grandchild alone, out of order, past the end, a gap.
+        ((-1, -1, 1), 2, (), False),
+        ((-1, -1, 1), 1, (2,), False),
+        ((-1, -1, 1), 2, (2, 1), False),
+        ((-1, -1, 1), 1, (3,), False),
+        ((), 2, (0, 2), False),
+        # As many indices as tokens are kept, or none.
+        ((-1, -1, 1), 1, (1, 2), False),
+    ],
+)
+async def test_the_client_believes_only_branches_of_its_tree(parents, accepted, path, believed):
+    request = round_after((1, 2, 3), (4, 5, 6), parents)
+    answer = verifier_pb2.Verdict(
+        base=codec.base_to_pb(request.base), accepted=accepted, next_tokens=[6], path=path
+    )
+    if believed:
+        assert (await verdict_through_the_client(request, answer)).path == path
+    else:
+        with pytest.raises(CorruptModelOutput):
+            await verdict_through_the_client(request, answer)

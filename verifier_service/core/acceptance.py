@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foredraft.tree import ROOT, explicit
 
-def keep_while_equal(draft: Sequence[int], chosen: Sequence[int]) -> tuple[int, int]:
-    """Return (number of leading draft tokens kept, the target's next token).
 
-    chosen[i] is the target's choice after the prefix and draft[:i], so it has one entry more than
-    the draft: the last one is the bonus token of a fully kept draft.
+def keep_while_equal(
+    draft: Sequence[int], chosen: Sequence[int], parents: Sequence[int] = ()
+) -> tuple[tuple[int, ...], int]:
+    """Return (indices of the draft tokens kept, from the root on; the target's next token).
+
+    parents are those of a tree, none of a path. chosen[0] is the target's choice after the prefix,
+    chosen[1 + i] the one after the branch that ends in draft[i]. From a node, the first child with
+    the chosen token is gone to.
     """
     if len(chosen) != len(draft) + 1:
         raise ValueError("chosen must have one entry more than draft")
-    accepted = 0
-    while accepted < len(draft) and draft[accepted] == chosen[accepted]:
-        accepted += 1
-    return accepted, chosen[accepted]
+    kept: list[int] = []
+    at = ROOT
+    # Children stand behind their parent, so one pass meets them all.
+    for node, parent in enumerate(explicit(parents, len(draft))):
+        if parent == at and draft[node] == chosen[1 + at]:
+            kept.append(node)
+            at = node
+    return tuple(kept), chosen[1 + at]

@@ -16,14 +16,36 @@ from verifier_service.core.kv_blocks import KvBlocks
 @pytest.mark.parametrize(
     ("draft", "chosen", "expected"),
     [
-        ((), (7,), (0, 7)),
-        ((1, 2), (1, 2, 3), (2, 3)),
-        ((1, 2), (1, 5, 3), (1, 5)),
-        ((1, 2), (4, 2, 3), (0, 4)),
+        ((), (7,), ((), 7)),
+        ((1, 2), (1, 2, 3), ((0, 1), 3)),
+        ((1, 2), (1, 5, 3), ((0,), 5)),
+        ((1, 2), (4, 2, 3), ((), 4)),
     ],
 )
-def test_keep_while_equal(draft, chosen, expected):
+def test_a_path_is_kept_while_equal(draft, chosen, expected):
     assert keep_while_equal(draft, chosen) == expected
+    assert keep_while_equal(draft, chosen, range(-1, len(draft) - 1)) == expected
+
+
+# Node 0 and 1 are the root's children, 2 and 3 those of 1, 4 hangs from 0 and 5 from 3.
+PARENTS = (-1, -1, 1, 1, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("draft", "chosen", "expected"),
+    [
+        ((1, 2, 3, 4, 5, 6), (2, 0, 4, 0, 6, 0, 9), ((1, 3, 5), 9)),
+        ((1, 2, 3, 4, 5, 6), (2, 0, 4, 0, 7, 0, 9), ((1, 3), 7)),
+        ((1, 2, 3, 4, 5, 6), (1, 5, 0, 0, 0, 8, 0), ((0, 4), 8)),
+        ((1, 2, 3, 4, 5, 6), (2, 0, 5, 0, 0, 0, 0), ((1,), 5)),
+        ((1, 2, 3, 4, 5, 6), (7, 0, 0, 0, 0, 0, 0), ((), 7)),
+        # Of equal siblings the first is gone to, whatever hangs from the other.
+        ((1, 1, 3, 3, 5, 6), (1, 3, 3, 0, 0, 0, 0), ((0,), 3)),
+        ((1, 2, 3, 3, 5, 6), (2, 0, 3, 6, 0, 0, 0), ((1, 2), 6)),
+    ],
+)
+def test_a_branch_is_kept_while_equal(draft, chosen, expected):
+    assert keep_while_equal(draft, chosen, PARENTS) == expected
 
 
 def test_a_choice_is_needed_for_every_row():
