@@ -19,7 +19,9 @@ from drafter_service.core.lookup import continuation
 from drafter_service.core.path_search import SearchParams
 from drafter_service.core.proposals import argmax_path, copied_path, coupled_path, cps_path
 from foredraft.noise import gumbel
+from foredraft.tree import branch
 from foredraft.types import SamplingParams
+from verifier_service.core.acceptance import keep_while_equal as keep_branch
 
 VOCAB = 5
 EOS = 0
@@ -95,6 +97,31 @@ def keep_while_equal(drafted, noise):
     return out
 
 
+@cache
+def top_two_tree():
+    """(tokens, parents): the drafter's two best tokens of each slot, below every node before it."""
+    tokens, parents, leaves = [], [], [-1]
+    for slot in range(LENGTH):
+        level = [(leaf, int(token)) for leaf in leaves for token in block_scores().tokens[slot, :2]]
+        leaves = list(range(len(tokens), len(tokens) + len(level)))
+        parents += [leaf for leaf, _ in level]
+        tokens += [token for _, token in level]
+    return tokens, parents
+
+
+def keep_a_branch(_, noise):
+    """What the verifier's own rule makes of the tree, and the target's token after it."""
+    tokens, parents = top_two_tree()
+    prefixes = [(), *(tuple(tokens[i] for i in branch(parents, n)) for n in range(len(tokens)))]
+    # Behind the last slot nothing is looked at.
+    chosen = [
+        int(np.argmax(LOG_P[prefix] + noise[len(prefix)])) if len(prefix) < LENGTH else EOS
+        for prefix in prefixes
+    ]
+    kept, token = keep_branch(tokens, chosen, parents)
+    return (*(tokens[node] for node in kept), token)[:LENGTH]
+
+
 def min_p_over_q_with_shared_noise(drafted, noise):
     """The planted bug: the classical rule, its draft and residual drawn with the same noise."""
     scores, out = block_scores(), ()
@@ -158,6 +185,13 @@ def test_keep_while_equal_keeps_the_targets_law(strategy, least_kept):
     assert p_value(found) > ALPHA
     # The drafts matter: some are kept.
     assert kept > least_kept
+
+
+def test_a_tree_keeps_the_targets_law():
+    found, _ = outputs("argmax", keep_a_branch)
+    assert p_value(found) > ALPHA
+    plain, _ = outputs("argmax", lambda _, noise: ())
+    assert np.array_equal(found, plain)
 
 
 def test_a_planted_bug_is_seen():
