@@ -7,14 +7,22 @@ the vocabulary, check the token ids.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TypeVar
+
 from foredraft import limits
 from foredraft.errors import InvalidRequest
 from foredraft.tree import check_parents
 from foredraft.types import (
+    Acceptance,
     Base,
+    Candidates,
     DraftBlock,
     DraftOpen,
     DraftOpened,
+    DraftParams,
+    FirstTokens,
     ModelInfo,
     Proposal,
     Propose,
@@ -25,6 +33,8 @@ from foredraft.types import (
     VerifyOpen,
 )
 from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2
+
+Name = TypeVar("Name", bound=StrEnum)
 
 PROTOCOL = common_pb2.PROTOCOL_VERSION_1
 
@@ -84,13 +94,39 @@ def timings_from_pb(m: common_pb2.Timings) -> Timings:
     return Timings(m.queue_us, m.compute_us, m.batch_rows)
 
 
-def _proposal(name: str) -> Proposal:
+def _named(field: str, kind: type[Name], name: str) -> Name:
+    """Return the member of an enumeration that a string names."""
     try:
-        return Proposal(name)
+        return kind(name)
     except ValueError:
         raise InvalidRequest(
-            f"proposal must be one of {', '.join(Proposal)}, got {name!r}", param="proposal"
+            f"{field} must be one of {', '.join(kind)}, got {name!r}", param=field
         ) from None
+
+
+def candidates_to_pb(q: Sequence[Candidates]) -> list[common_pb2.Candidates]:
+    return [common_pb2.Candidates(tokens=c.tokens, weights=c.weights) for c in q]
+
+
+def candidates_from_pb(
+    ms: Sequence[common_pb2.Candidates], tokens: Sequence[int]
+) -> tuple[Candidates, ...]:
+    q = tuple(Candidates(tuple(m.tokens), tuple(m.weights)) for m in ms)
+    limits.check_candidates("q", q, tokens)
+    return q
+
+
+def draft_params_to_pb(p: DraftParams) -> drafter_pb2.DraftParams:
+    return drafter_pb2.DraftParams(
+        steps=p.steps, extend=p.extend, first=p.first, first_tokens=p.first_tokens
+    )
+
+
+def draft_params_from_pb(m: drafter_pb2.DraftParams) -> DraftParams:
+    limits.check_range("params.steps", m.steps, 0, limits.MAX_DENOISING_STEPS)
+    limits.check_range("params.first_tokens", m.first_tokens, 0, limits.MAX_PREFIX)
+    first = _named("params.first", FirstTokens, m.first or FirstTokens.DIFFUSION)
+    return DraftParams(m.steps or 1, m.extend, first, m.first_tokens)
 
 
 def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
@@ -101,6 +137,7 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
         sampling=sampling_to_pb(o.sampling),
         proposal=o.proposal,
         max_len=o.max_len,
+        params=draft_params_to_pb(o.params),
     )
 
 
@@ -113,8 +150,9 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen) -> DraftOpen:
         m.session_id,
         tuple(m.prefix),
         sampling_from_pb(m.sampling),
-        _proposal(m.proposal),
+        _named("proposal", Proposal, m.proposal),
         m.max_len,
+        draft_params_from_pb(m.params),
     )
 
 
@@ -150,6 +188,7 @@ def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
         generated_len=b.generated_len,
         bonus_guess=b.bonus_guess if b.bonus_guess >= 0 else None,
         timings=timings_to_pb(b.timings),
+        q=candidates_to_pb(b.q),
     )
 
 
@@ -160,10 +199,11 @@ def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
         base_from_pb(m.base),
         tuple(m.tokens),
         tuple(m.parents),
-        _proposal(m.proposal),
+        _named("proposal", Proposal, m.proposal),
         m.generated_len,
         m.bonus_guess if m.HasField("bonus_guess") else -1,
         timings_from_pb(m.timings),
+        candidates_from_pb(m.q, m.tokens),
     )
 
 
@@ -176,6 +216,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         max_new_tokens=o.max_new_tokens,
         max_draft=o.max_draft,
         stop_token_ids=o.stop_token_ids,
+        acceptance=o.acceptance,
     )
 
 
@@ -192,12 +233,17 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.max_new_tokens,
         m.max_draft,
         tuple(m.stop_token_ids),
+        _named("acceptance", Acceptance, m.acceptance or Acceptance.COUPLED),
     )
 
 
 def round_to_pb(r: Round) -> verifier_pb2.Round:
     return verifier_pb2.Round(
-        base=base_to_pb(r.base), draft=r.draft, plain_steps=r.plain_steps, parents=r.parents
+        base=base_to_pb(r.base),
+        draft=r.draft,
+        plain_steps=r.plain_steps,
+        parents=r.parents,
+        q=candidates_to_pb(r.q),
     )
 
 
@@ -206,7 +252,13 @@ def round_from_pb(m: verifier_pb2.Round) -> Round:
     if not m.draft:
         limits.check_range("plain_steps", m.plain_steps, 1, limits.MAX_PLAIN_STEPS)
     check_parents("parents", m.parents, len(m.draft))
-    return Round(base_from_pb(m.base), tuple(m.draft), m.plain_steps, tuple(m.parents))
+    return Round(
+        base_from_pb(m.base),
+        tuple(m.draft),
+        m.plain_steps,
+        tuple(m.parents),
+        candidates_from_pb(m.q, m.draft),
+    )
 
 
 def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:

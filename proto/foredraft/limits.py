@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 
 from foredraft.errors import InvalidRequest
-from foredraft.types import SamplingParams
+from foredraft.types import Candidates, SamplingParams
 
 MAX_SESSION_ID = 128
 MAX_PREFIX = 1 << 20
 MAX_DRAFT = 256
 MAX_PLAIN_STEPS = 64
+MAX_CANDIDATES = 64
+MAX_DENOISING_STEPS = 64
 MAX_MESSAGE_BYTES = 8 << 20
 
 
@@ -52,3 +54,18 @@ def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         raise InvalidRequest("top_p must be greater than 0", param="top_p")
     check_range("min_p", sampling.min_p, 0, 1)
     check_range("seed", sampling.seed, 0, (1 << 64) - 1)
+
+
+def check_candidates(name: str, q: Sequence[Candidates], tokens: Sequence[int]) -> None:
+    """Raise InvalidRequest naming the field unless q is empty or says what each token is from."""
+    if not q:
+        return
+    if len(q) != len(tokens):
+        raise InvalidRequest(f"{name} must be empty or as long as the tokens", param=name)
+    for token, (ids, weights) in zip(tokens, q, strict=True):
+        check_range(f"{name} candidates", len(ids), 1, MAX_CANDIDATES)
+        if len(ids) != len(weights) or len(set(ids)) != len(ids):
+            raise InvalidRequest(f"{name} needs one weight for each of its tokens", param=name)
+        check_range(f"{name} weights' sum", sum(weights), 1, (1 << 32) - 1)
+        if token not in ids or weights[ids.index(token)] < 1 or min(weights) < 0:
+            raise InvalidRequest(f"{name} gives a drafted token no weight", param=name)

@@ -28,6 +28,9 @@ _LN_2 = 0.6931471805599453
 _MASK = (1 << 64) - 1
 _HASH_BITS = 52
 
+# Purposes of `substream`.
+DRAFT, ACCEPT, RESIDUAL = 1, 2, 3
+
 
 def _signed(x: int) -> int:
     """Return the two's complement value of the low 64 bits of x."""
@@ -45,6 +48,20 @@ def _mix_int(x: int) -> int:
 def stream_key(seed: int, position: int) -> int:
     """Return the 64-bit signed key of one position's noise; seed is any 64-bit integer."""
     return _signed(_mix_int(_mix_int((seed + _GOLDEN) & _MASK) ^ ((position * _GOLDEN) & _MASK)))
+
+
+def substream(seed: int, purpose: int, prefix_len: int) -> int:
+    """Return the seed of a stream that is independent of g(seed, ...) and of every other purpose.
+
+    The rules that do not share noise draw from these: one for each use, fresh for each prefix.
+    """
+    mixed = _mix_int((seed ^ (purpose * _MIX_1)) & _MASK)
+    return _mix_int((mixed + (prefix_len + 1) * _GOLDEN) & _MASK)
+
+
+def uniform(seed: int, position: int) -> float:
+    """Return a number in (0, 1), a function of seed and position."""
+    return (_mix_int(stream_key(seed, position) & _MASK) >> (64 - _HASH_BITS)) * 2.0**-52 + 2.0**-53
 
 
 def _shift(x: Any, bits: int) -> Any:

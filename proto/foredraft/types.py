@@ -16,6 +16,30 @@ class Proposal(StrEnum):
     CPS = "cps"
     HYBRID = "hybrid"
     TREE = "tree"
+    SAMPLED = "sampled"
+    AR = "ar"
+    LOOKUP = "lookup"
+
+
+class Acceptance(StrEnum):
+    """Which rule decides what is kept of a draft.
+
+    coupled keeps while equal to the target's own draw; rejection is min(1, p/q) with residual
+    sampling, block its joint form over the whole draft; l2r is inexact above temperature 0.
+    """
+
+    COUPLED = "coupled"
+    REJECTION = "rejection"
+    BLOCK = "block"
+    L2R = "l2r"
+
+
+class FirstTokens(StrEnum):
+    """What drafts the first tokens of a text, before diffusion takes over (SpecDiff)."""
+
+    DIFFUSION = "diffusion"
+    AR = "ar"
+    LOOKUP = "lookup"
 
 
 class FinishReason(StrEnum):
@@ -78,6 +102,27 @@ class ModelInfo:
     name: str
 
 
+class Candidates(NamedTuple):
+    """What one token was drawn from: ids, and integer weights whose shares are the exact q."""
+
+    tokens: tuple[int, ...]
+    weights: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftParams:
+    """How a drafter works on a block, whatever its proposal.
+
+    steps is the number of denoising passes (DiffuSpec Eq. 4, SpecDiff's T). extend lengthens a
+    block while its tokens are confident. The first first_tokens of a text are drafted by `first`.
+    """
+
+    steps: int = 1
+    extend: bool = False
+    first: FirstTokens = FirstTokens.DIFFUSION
+    first_tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
     """Tokens proposed for one round.
@@ -85,7 +130,8 @@ class DraftBlock:
     parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
     generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of
     the token after a fully kept block (of a tree: after its first branch), -1 if it has none (the
-    block ends in EOS).
+    block ends in EOS). q[i] is what token i was drawn from; empty for a deterministic proposal,
+    whose q is one-hot.
     """
 
     base: Base
@@ -95,6 +141,7 @@ class DraftBlock:
     generated_len: int = 0
     bonus_guess: int = -1
     timings: Timings = Timings()
+    q: tuple[Candidates, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +173,7 @@ class DraftOpen:
     sampling: SamplingParams
     proposal: Proposal
     max_len: int
+    params: DraftParams = DraftParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,19 +196,22 @@ class VerifyOpen:
     max_new_tokens: int
     max_draft: int
     stop_token_ids: tuple[int, ...] = ()
+    acceptance: Acceptance = Acceptance.COUPLED
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
 
-    parents shape the draft as in DraftBlock: a tree, or, if empty, a path.
+    parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q is as in DraftBlock;
+    only the rules rejection and block read it.
     """
 
     base: Base
     draft: tuple[int, ...] = ()
     plain_steps: int = 1
     parents: tuple[int, ...] = ()
+    q: tuple[Candidates, ...] = ()
 
 
 class DraftOpened(NamedTuple):

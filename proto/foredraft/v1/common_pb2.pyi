@@ -1,6 +1,8 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -51,6 +53,14 @@ class ModelInfo(_message.Message):
     numerics: str
     name: str
     def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Candidates(_message.Message):
+    __slots__ = ("tokens", "weights")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    weights: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_us", "compute_us", "batch_rows")

@@ -16,20 +16,34 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ...) -> None: ...
 
 class DraftOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     MAX_LEN_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
     sampling: _common_pb2.SamplingParams
     proposal: str
     max_len: int
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ...) -> None: ...
+    params: DraftParams
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ...) -> None: ...
+
+class DraftParams(_message.Message):
+    __slots__ = ("steps", "extend", "first", "first_tokens")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    extend: bool
+    first: str
+    first_tokens: int
+    def __init__(self, steps: _Optional[int] = ..., extend: _Optional[bool] = ..., first: _Optional[str] = ..., first_tokens: _Optional[int] = ...) -> None: ...
 
 class Propose(_message.Message):
     __slots__ = ("base", "keep_len", "append", "num_tokens")
@@ -62,7 +76,7 @@ class DraftOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_block: _Optional[int] = ...) -> None: ...
 
 class DraftBlock(_message.Message):
-    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings")
+    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q")
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +84,7 @@ class DraftBlock(_message.Message):
     GENERATED_LEN_FIELD_NUMBER: _ClassVar[int]
     BONUS_GUESS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    Q_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     tokens: _containers.RepeatedScalarFieldContainer[int]
     parents: _containers.RepeatedScalarFieldContainer[int]
@@ -77,4 +92,5 @@ class DraftBlock(_message.Message):
     generated_len: int
     bonus_guess: int
     timings: _common_pb2.Timings
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ...) -> None: ...
+    q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...

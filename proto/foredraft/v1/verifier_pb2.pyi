@@ -16,7 +16,7 @@ class VerifyRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class VerifyOpen(_message.Message):
     MAX_NEW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     MAX_DRAFT_FIELD_NUMBER: _ClassVar[int]
     STOP_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCE_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -31,19 +32,22 @@ class VerifyOpen(_message.Message):
     max_new_tokens: int
     max_draft: int
     stop_token_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    acceptance: str
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("base", "draft", "plain_steps", "parents")
+    __slots__ = ("base", "draft", "plain_steps", "parents", "q")
     BASE_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     PLAIN_STEPS_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
+    Q_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     draft: _containers.RepeatedScalarFieldContainer[int]
     plain_steps: int
     parents: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ...) -> None: ...
+    q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("opened", "verdict", "draining")

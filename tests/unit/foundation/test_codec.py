@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,10 +14,14 @@ from foredraft import codec
 from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.types import (
+    Acceptance,
     Base,
+    Candidates,
     DraftBlock,
     DraftOpen,
     DraftOpened,
+    DraftParams,
+    FirstTokens,
     ModelInfo,
     Proposal,
     Propose,
@@ -43,18 +47,46 @@ models = st.builds(ModelInfo, u32, u32, st.text(max_size=20), st.text(max_size=2
 proposals = st.sampled_from(Proposal)
 
 
+def trees_over(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[int, ...]:
+    parents = tuple(draw(st.integers(-1, i - 1)) for i in range(len(drafted)))
+    return draw(st.sampled_from(((), parents)))
+
+
+def q_over(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[Candidates, ...]:
+    def one(token: int) -> Candidates:
+        others = draw(st.sets(u32, max_size=5)) - {token}
+        weights = tuple(draw(st.integers(0, 1 << 20)) for _ in others)
+        return Candidates((token, *others), (draw(st.integers(1, 1 << 30)), *weights))
+
+    return draw(st.sampled_from(((), tuple(one(token) for token in drafted))))
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> Round:
+    drafted = draw(tokens)
+    steps = draw(st.integers(1, MAX_PLAIN_STEPS))
+    return Round(draw(bases), drafted, steps, trees_over(draw, drafted), q_over(draw, drafted))
+
+
+@st.composite
+def verdicts(draw: st.DrawFn) -> Verdict:
+    path = draw(tokens)
+    accepted = len(path) or draw(st.integers(0, MAX_DRAFT))
+    return Verdict(draw(bases), accepted, draw(some_tokens), draw(timings), path)
+
+
 @st.composite
 def blocks(draw: st.DrawFn) -> DraftBlock:
     drafted = draw(tokens)
-    parents = tuple(draw(st.integers(-1, i - 1)) for i in range(len(drafted)))
     return DraftBlock(
         draw(bases),
         drafted,
-        draw(st.sampled_from(((), parents))),
+        trees_over(draw, drafted),
         draw(proposals),
         draw(u32),
         draw(st.one_of(st.just(-1), u32)),
         draw(timings),
+        q_over(draw, drafted),
     )
 
 
@@ -69,7 +101,13 @@ def proposes(draw: st.DrawFn) -> Propose:
 def draft_opens(draw: st.DrawFn) -> DraftOpen:
     prefix = draw(some_tokens)
     longest = draw(st.integers(len(prefix), MAX_PREFIX))
-    return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest)
+    params = DraftParams(
+        draw(st.integers(1, 64)),
+        draw(st.booleans()),
+        draw(st.sampled_from(FirstTokens)),
+        draw(st.integers(0, MAX_PREFIX)),
+    )
+    return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest, params)
 
 
 records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
@@ -94,20 +132,13 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.integers(1, MAX_PREFIX),
             st.integers(0, MAX_DRAFT),
             tokens,
+            st.sampled_from(Acceptance),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
     ),
-    (
-        st.builds(Round, bases, tokens, st.integers(1, MAX_PLAIN_STEPS)),
-        codec.round_to_pb,
-        codec.round_from_pb,
-    ),
-    (
-        st.builds(Verdict, bases, st.integers(0, MAX_DRAFT), some_tokens, timings),
-        codec.verdict_to_pb,
-        codec.verdict_from_pb,
-    ),
+    (rounds(), codec.round_to_pb, codec.round_from_pb),
+    (verdicts(), codec.verdict_to_pb, codec.verdict_from_pb),
 ]
 
 
@@ -151,6 +182,10 @@ def block(**fields: Any) -> drafter_pb2.DraftBlock:
     return drafter_pb2.DraftBlock(**{"base": base(), "proposal": "argmax", **fields})
 
 
+def one(tokens: Iterable[int], weights: Iterable[int]) -> common_pb2.Candidates:
+    return common_pb2.Candidates(tokens=tokens, weights=weights)
+
+
 BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.base_from_pb, base(MAX_PREFIX + 1), "base.prefix_len"),
     (codec.base_from_pb, base(session_id=""), "session_id"),
@@ -182,6 +217,26 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         codec.round_from_pb,
         verifier_pb2.Round(base=base(), draft=[1] * (MAX_DRAFT + 1)),
         "draft length",
+    ),
+    (codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
+    (codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
+    (codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
+    (codec.draft_block_from_pb, block(tokens=[1, 2], q=[one([1], [1])]), "q"),
+    (codec.draft_block_from_pb, block(tokens=[1], q=[one([2], [1])]), "q"),
+    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [0, 1])]), "q"),
+    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 1], [1, 1])]), "q"),
+    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [1])]), "q"),
+    (codec.draft_block_from_pb, block(tokens=[1], q=[one(range(65), [1] * 65)]), "q candidates"),
+    (
+        codec.round_from_pb,
+        verifier_pb2.Round(base=base(), draft=[1], q=[one([1, 2], [(1 << 32) - 1, 1])]),
+        "q weights' sum",
+    ),
+    (codec.round_from_pb, verifier_pb2.Round(base=base(), draft=[1], parents=[0]), "parents"),
+    (
+        codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), accepted=2, path=[0], next_tokens=[1]),
+        "path",
     ),
     (codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
     (codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),

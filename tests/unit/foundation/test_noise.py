@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from foredraft.noise import _log, gumbel, stream_key
+from foredraft.noise import (
+    ACCEPT,
+    DRAFT,
+    RESIDUAL,
+    _log,
+    gumbel,
+    stream_key,
+    substream,
+)
+from foredraft.noise import uniform as uniform_of
 
 # Every test is deterministic; at this level a good generator fails none of them.
 ALPHA = 1e-4
@@ -168,3 +177,23 @@ def test_torch_bits_do_not_depend_on_shape_or_threads() -> None:
         assert torch.equal(gumbel_torch(keys[:rows], torch.arange(1001)), whole[:rows])
     for width in (1, 3, 7, 1000):
         assert torch.equal(gumbel_torch(keys, torch.arange(width)), whole[:, :width])
+
+
+def test_substreams_are_independent_of_each_other_and_of_the_shared_noise() -> None:
+    seeds = [
+        substream(7, purpose, prefix)
+        for purpose in (DRAFT, ACCEPT, RESIDUAL)
+        for prefix in range(300)
+    ]
+    assert len({7, *seeds}) == len(seeds) + 1
+    assert all(0 <= seed < 1 << 64 for seed in seeds)
+    draws = np.array([[uniform_of(seed, position) for position in range(40)] for seed in seeds])
+    assert draws.min() > 0 and draws.max() < 1
+    assert abs(draws.mean() - 0.5) < 4 / np.sqrt(12 * draws.size)
+    # Neighbouring positions, prefixes and purposes do not follow each other.
+    for a, b in (
+        (draws[:, 1:], draws[:, :-1]),
+        (draws[1:], draws[:-1]),
+        (draws[300:], draws[:-300]),
+    ):
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 4 / np.sqrt(a.size)
