@@ -18,16 +18,13 @@ from verifier_service.engine import VerifierEngine
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
 from verifier_service.model.attention_native import NativeAttention, supports
 from verifier_service.model.checkpoint import longest_text
-from verifier_service.model.fused import fuse
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
+from verifier_service.model.native_forward import native_forward
 from verifier_service.model.sampling_native import best_argmax
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.slots import Forward, SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
-# A library may compute a few rows on another path than many; from these numbers on, rows keep
-# their bits, as far as was measured (bf16), and are not known to differ (fp32).
-_LEAST_ROWS = {"bf16": 2, "fp32": 4}
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +71,7 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
 def load_target(config: VerifierConfig) -> SlottedModel:
     """Return the configured checkpoint as a target model, its numerics not measured yet.
 
-    The fastest forward that fits the model is used: fused, else transformers' own.
+    The fastest forward that fits the model is used: compiled, else transformers' own.
     """
     model = load_model(config.model, dtype=_DTYPES[config.dtype], device=config.device)
     info = ModelInfo(
@@ -86,11 +83,12 @@ def load_target(config: VerifierConfig) -> SlottedModel:
     )
     shape = kv_shape(model.config, model.dtype, model.device)
     attention = choose_attention(config, shape)
-    forward = (fuse(model, attention, shape) if config.forward == "auto" else None) or (
-        TransformersForward(model, attention)
-    )
+    native = None
+    if config.forward == "auto":
+        native = native_forward(model, attention, shape, config.threads)
+    forward: Forward = native or TransformersForward(model, attention)
     log.info("forward %s, attention %s", type(forward).__name__, attention.name)
-    return SlottedModel(forward, attention, shape, info, _LEAST_ROWS[config.dtype])
+    return SlottedModel(forward, attention, shape, info)
 
 
 def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:

@@ -1,58 +1,15 @@
-/* What lies between a decoder layer's matrix products, row by row in a fixed order of arithmetic:
- * attention over per-session KV caches, RMS norm, the gated activation.
+/* Attention over per-session KV caches, row by row in a fixed order of arithmetic.
  *
  * A row's result depends on nothing but the row: no loop bound, tile or summation order looks at
  * how many rows or sessions share the call. Tiles are always full; what lies beyond a row's own
- * position is masked, or enters as an exact zero. Plain C with GCC's vector types: built for the
- * baseline, AVX2 and AVX-512, chosen when it is loaded; no -ffast-math.
+ * position is masked, or enters as an exact zero. Built for the baseline, AVX2 and AVX-512, chosen
+ * when it is called; no -ffast-math.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+#include "native.h"
 
-#define LANES 16
 #define TILE 64         /* keys per tile; caches are padded to a multiple of it */
 #define QUERIES 32      /* queries that share one conversion of a tile */
 #define BLOCK 4         /* queries that share a register tile */
-
-typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef float vec_at __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
-typedef int32_t ints __attribute__((vector_size(4 * LANES)));
-typedef uint16_t half __attribute__((vector_size(2 * LANES)));
-typedef uint16_t half_at __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vec load(const float *p) { return *(const vec_at *)p; }
-INLINE void store(float *p, vec x) { *(vec_at *)p = x; }
-INLINE vec splat(float x) { return (vec){0} + x; }
-INLINE vec pick(ints mask, vec a, vec b) {
-    return (vec)((mask & (ints)a) | (~mask & (ints)b));
-}
-
-INLINE vec load_bf16(const uint16_t *p) {
-    return (vec)(__builtin_convertvector(*(const half_at *)p, bits) << 16);
-}
-
-/* Round to bf16, nearest even; a NaN stays one. The result is kept in the upper half. */
-INLINE vec round_bf16(vec x) {
-    bits b = (bits)x;
-    bits rounded = (b + 0x7FFF + ((b >> 16) & 1)) & 0xFFFF0000u;
-    ints nan = x != x;
-    return (vec)((rounded & ~(bits)nan) | ((b | 0x00400000u) & 0xFFFF0000u & (bits)nan));
-}
-
-INLINE void store_bf16(uint16_t *p, vec x) {
-    *(half_at *)p = __builtin_convertvector((bits)round_bf16(x) >> 16, half);
-}
-
-INLINE float widen(uint16_t x) {
-    uint32_t b = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &b, 4);
-    return f;
-}
 
 /* Elements are bf16 or fp32; `wide` is a constant wherever this is inlined. */
 INLINE vec load_any(const void *p, int64_t i, int wide) {
@@ -63,40 +20,6 @@ INLINE void store_any(void *p, int64_t i, vec x, int wide) {
     else store_bf16((uint16_t *)p + i, x);
 }
 INLINE vec round_any(vec x, int wide) { return wide ? x : round_bf16(x); }
-
-INLINE float sum_lanes(vec x) {
-    float s = 0;
-    for (int i = 0; i < LANES; i++) s += x[i];
-    return s;
-}
-
-/* e^x for x <= 88, relative error about 2e-7; below -87 it stays at e^-87; a NaN stays one. */
-INLINE vec exp_vec(vec x) {
-    x = pick(x < -87.0f, splat(-87.0f), x);
-    x = pick(x > 88.0f, splat(88.0f), x);
-    vec n = x * 1.44269504f;
-    n = (n + 12582912.0f) - 12582912.0f; /* nearest integer */
-    vec r = x - n * 0.693359375f;
-    r = r - n * -2.12194440e-4f;
-    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return p * (vec)((__builtin_convertvector(n, ints) + 127) << 23);
-}
-
-/* One session's rows in a batch. Caches are those of layer 0; layer_bytes leads to the next.
- *
- * The last `nodes` rows are a draft tree: node i follows node parents[i], or, where that is -1, the
- * row before the tree. Keys and values lie in the cache by row; positions go by depth. */
-typedef struct {
-    char *keys;   /* [layers, kv_heads, head_dim, capacity] */
-    char *values; /* [layers, kv_heads, capacity, head_dim] */
-    int64_t layer_bytes, capacity, start, first, rows, nodes;
-    const int32_t *parents; /* [nodes], each before its children */
-} segment;
 
 /* The cache row of node 0; all keys before it are seen by every row of the tree. */
 INLINE int64_t tree_start(const segment *s) { return s->start + s->rows - s->nodes; }
@@ -114,33 +37,6 @@ INLINE int64_t position_of(const segment *s, int64_t row) {
 INLINE void branch_of(const segment *s, int64_t row, int64_t depth, int32_t *branch) {
     int64_t node = s->start + row - tree_start(s);
     for (; depth > 0; node = s->parents[node]) branch[--depth] = (int32_t)node;
-}
-
-typedef struct {
-    int64_t heads, kv_heads, head_dim, wide, count;
-    float scale;
-    const float *cos, *sin; /* [positions, head_dim / 2], or NULL: q and k are rotated already */
-    const segment *segments;
-} batch;
-
-/* A [heads, rows, head_dim] view: strides in elements, the last one is 1. */
-typedef struct {
-    const void *data;
-    int64_t head, row;
-} view;
-
-static _Thread_local float *scratch;
-static _Thread_local size_t scratch_floats;
-
-static float *reserve(size_t floats) {
-    if (floats > scratch_floats) {
-        free(scratch);
-        scratch = NULL;
-        scratch_floats = 0;
-        if (posix_memalign((void **)&scratch, 64, floats * sizeof(float))) return scratch = NULL;
-        scratch_floats = floats;
-    }
-    return scratch;
 }
 
 /* to[0..D) = the head's row, rotated to its position with every product and sum rounded as
@@ -334,15 +230,18 @@ INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values,
     }
 }
 
-INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *out, int wide) {
-    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2, longest = 0;
+int64_t attention_floats(const batch *b) {
+    int64_t longest = 0;
     for (int64_t i = 0; i < b->count; i++)
         if (b->segments[i].capacity > longest) longest = b->segments[i].capacity;
-    float *memory = reserve(2 * QUERIES * D + TILE * D + (QUERIES + 1) * longest);
-    if (!memory) return 1;
-    for (int64_t i = 0; i < b->count; i++) {
-        const segment *s = &b->segments[i];
-        for (int64_t h = 0; h < b->kv_heads; h++) {
+    return 2 * QUERIES * b->head_dim + TILE * b->head_dim + (QUERIES + 1) * longest;
+}
+
+INLINE void attend(const batch *b, int64_t layer, view q, view k, view v, char *out, part heads,
+                   float *memory, int wide) {
+    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2;
+    for (int64_t h = heads.from; h < heads.to; h++) {
+        for (const segment *s = b->segments; s < b->segments + b->count; s++) {
             int64_t at = layer * s->layer_bytes + h * s->capacity * D * size;
             char *keys = s->keys + at, *values = s->values + at;
             write_kv(b, s, keys, values, k, v, h, memory, wide);
@@ -353,76 +252,45 @@ INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *o
             }
         }
     }
-    return 0;
 }
 
-/* x [rows, width] += delta unless NULL; out = x / rms(x) * weight, rounded as transformers does. */
-INLINE void norm(uint16_t *x, const uint16_t *delta, const uint16_t *weight, uint16_t *out,
-                 int64_t rows, int64_t width, float eps) {
-    for (int64_t r = 0; r < rows; r++, x += width, out += width) {
-        vec squares = splat(0);
-        for (int64_t i = 0; i < width; i += LANES) {
-            vec a = load_bf16(x + i);
-            if (delta) {
-                a = round_bf16(a + load_bf16(delta + r * width + i));
-                store_bf16(x + i, a);
-            }
-            squares += a * a;
-        }
-        float scale = 1.0f / __builtin_sqrtf(sum_lanes(squares) / (float)width + eps);
-        for (int64_t i = 0; i < width; i += LANES) {
-            vec a = round_bf16(load_bf16(x + i) * scale);
-            store_bf16(out + i, a * load_bf16(weight + i));
-        }
-    }
-}
-
-/* out [rows, width] = silu(gate) * up of gate_up [rows, 2 * width]. */
-INLINE void gate(const uint16_t *gate_up, uint16_t *out, int64_t rows, int64_t width) {
-    for (int64_t r = 0; r < rows; r++, gate_up += 2 * width, out += width)
-        for (int64_t i = 0; i < width; i += LANES) {
-            vec g = load_bf16(gate_up + i);
-            vec silu = round_bf16(g / (1.0f + exp_vec(-g)));
-            store_bf16(out + i, silu * load_bf16(gate_up + width + i));
-        }
-}
-
-/* Every function once per instruction set. */
+/* Once per instruction set. */
 #define VARIANT(name, attribute)                                                                  \
-    attribute static int attend_##name(const batch *b, int64_t layer, view q, view k, view v,      \
-                                       char *out) {                                               \
-        return b->wide ? attend(b, layer, q, k, v, out, 1) : attend(b, layer, q, k, v, out, 0);    \
-    }                                                                                             \
-    attribute static void norm_##name(uint16_t *x, const uint16_t *delta, const uint16_t *weight,  \
-                                      uint16_t *out, int64_t rows, int64_t width, float eps) {     \
-        norm(x, delta, weight, out, rows, width, eps);                                            \
-    }                                                                                             \
-    attribute static void gate_##name(const uint16_t *gate_up, uint16_t *out, int64_t rows,        \
-                                      int64_t width) {                                            \
-        gate(gate_up, out, rows, width);                                                          \
+    attribute static void attend_##name(const batch *b, int64_t layer, view q, view k, view v,     \
+                                        char *out, part heads, float *memory) {                    \
+        if (b->wide) attend(b, layer, q, k, v, out, heads, memory, 1);                            \
+        else attend(b, layer, q, k, v, out, heads, memory, 0);                                    \
     }
 
 VARIANT(base, )
 #if defined(__x86_64__)
 VARIANT(avx2, __attribute__((target("avx2,fma"))))
 VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))))
-#define HAS_AVX512 \
-    (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && \
-     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-#define HAS_AVX2 (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-#define CALL(f, ...) \
-    (HAS_AVX512 ? f##_avx512(__VA_ARGS__) : HAS_AVX2 ? f##_avx2(__VA_ARGS__) : f##_base(__VA_ARGS__))
-#else
-#define CALL(f, ...) f##_base(__VA_ARGS__)
 #endif
 
-/* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q, a draft
- * tree's rows along their branches. Returns 0, or 1 where memory ran out. */
+/* Write k and v of some KV heads into the caches, then out [rows, heads, head_dim] = causal attention
+ * of q, a draft tree's rows along their branches; memory holds attention_floats. */
+void attend_heads(const batch *b, int64_t layer, view q, view k, view v, void *out, part heads,
+                  float *memory) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return attend_avx512(b, layer, q, k, v, out, heads, memory);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return attend_avx2(b, layer, q, k, v, out, heads, memory);
+#endif
+    attend_base(b, layer, q, k, v, out, heads, memory);
+}
+
+/* Attend with all heads. Returns 0, or 1 where memory ran out. */
 int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
               const void *k, int64_t k_head, int64_t k_row, const void *v, int64_t v_head,
               int64_t v_row, void *out) {
     view vq = {q, q_head, q_row}, vk = {k, k_head, k_row}, vv = {v, v_head, v_row};
-    return CALL(attend, b, layer, vq, vk, vv, out);
+    float *memory = reserve(4 * attention_floats(b));
+    if (!memory) return 1;
+    attend_heads(b, layer, vq, vk, vv, out, (part){0, b->kv_heads}, memory);
+    return 0;
 }
 
 INLINE void keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity,
@@ -447,13 +315,4 @@ void fd_keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacit
              const int32_t *rows, int64_t count, int64_t wide) {
     if (wide) keep(keys, values, heads, D, capacity, start, rows, count, 1);
     else keep(keys, values, heads, D, capacity, start, rows, count, 0);
-}
-
-void fd_norm(uint16_t *x, const uint16_t *delta, const uint16_t *weight, uint16_t *out,
-             int64_t rows, int64_t width, float eps) {
-    CALL(norm, x, delta, weight, out, rows, width, eps);
-}
-
-void fd_gate(const uint16_t *gate_up, uint16_t *out, int64_t rows, int64_t width) {
-    CALL(gate, gate_up, out, rows, width);
 }

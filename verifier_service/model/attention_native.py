@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 
 import torch
 
+from foredraft.tree import is_tree
 from verifier_service.model.attention import Kv, KvShape, Rows
 
 # Keys per tile in the kernel: caches are padded to a multiple of it.
@@ -16,22 +18,8 @@ _LANES = 16
 _pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
 
 
-class _Segment(ctypes.Structure):
-    _fields_ = (
-        ("keys", _pointer),
-        ("values", _pointer),
-        ("layer_bytes", _int64),
-        ("capacity", _int64),
-        ("start", _int64),
-        ("first", _int64),
-        ("rows", _int64),
-        ("nodes", _int64),
-        ("parents", _pointer),
-    )
-
-
-class NativeBatch(ctypes.Structure):
-    """The kernel's view of one batch; it lives as long as what it points to."""
+class _Batch(ctypes.Structure):
+    """native.h's batch, without tables: q and k come rotated."""
 
     _fields_ = (
         ("heads", _int64),
@@ -49,6 +37,26 @@ class NativeBatch(ctypes.Structure):
 def supports(head_dim: int, dtype: torch.dtype) -> bool:
     """True where the kernel takes heads of this size and type."""
     return head_dim % (2 * _LANES) == 0 and dtype in (torch.bfloat16, torch.float32)
+
+
+def segments_of(batch: Sequence[Rows]) -> tuple[array[int], array[int]]:
+    """Return native.h's segments of a batch, and the parents that they point into.
+
+    Raise ValueError where rows leave their cache or parents are no tree: the kernel trusts them.
+    """
+    parents = array("i", [parent for rows in batch for parent in rows.parents])
+    at = parents.buffer_info()[0]
+    segments = array("q")
+    for kv, start, first, rows, tree in batch:
+        keys, nodes = kv.keys, len(tree)
+        capacity = keys.shape[3]
+        if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
+            raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
+        layer_bytes = keys.stride(0) * keys.itemsize
+        where = (keys.data_ptr(), kv.values.data_ptr(), layer_bytes, capacity)
+        segments.extend((*where, start, first, rows, nodes, at))
+        at += nodes * parents.itemsize
+    return segments, parents
 
 
 class NativeAttention:
@@ -84,46 +92,6 @@ class NativeAttention:
             kv.keys.dtype == torch.float32,
         )
 
-    def prepare(
-        self,
-        batch: Sequence[Rows],
-        *,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        dtype: torch.dtype,
-        scale: float,
-        rotary: tuple[torch.Tensor, torch.Tensor] | None = None,
-    ) -> NativeBatch:
-        """Return the batch as the kernel takes it, for every layer of one forward.
-
-        rotary holds cos and sin, float32 [positions, D / 2]; with it q and k come unrotated.
-        """
-        segments = (_Segment * len(batch))()
-        trees = []
-        for segment, (kv, start, first, rows, parents) in zip(segments, batch, strict=True):
-            segment.keys = kv.keys.data_ptr()
-            segment.values = kv.values.data_ptr()
-            segment.layer_bytes = kv.keys[0].nbytes
-            segment.capacity = kv.keys.shape[3]
-            segment.start, segment.first, segment.rows = start, first, rows
-            if parents:
-                trees.append((ctypes.c_int32 * len(parents))(*parents))
-                segment.nodes, segment.parents = len(parents), ctypes.addressof(trees[-1])
-        prepared = NativeBatch(
-            heads,
-            kv_heads,
-            head_dim,
-            dtype == torch.float32,
-            len(batch),
-            scale,
-            rotary[0].data_ptr() if rotary else None,
-            rotary[1].data_ptr() if rotary else None,
-            ctypes.addressof(segments),
-        )
-        prepared.keep = segments, trees
-        return prepared
-
     def attend(
         self,
         layer: int,
@@ -134,31 +102,20 @@ class NativeAttention:
         scale: float,
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
-        prepared = self.prepare(
-            batch,
-            heads=heads,
-            kv_heads=k.shape[0],
-            head_dim=head_dim,
-            dtype=q.dtype,
-            scale=scale,
-        )
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         out = q.new_zeros(rows, heads, head_dim)
-        self.run(prepared, layer, q, k, v, out)
-        return out
-
-    def run(
-        self,
-        prepared: NativeBatch,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        out: torch.Tensor,
-    ) -> None:
-        """Attend over q, k, v [heads, rows, D] (last stride 1) into out [rows, heads, D]."""
+        segments, parents = segments_of(batch)
+        described = _Batch(
+            heads,
+            k.shape[0],
+            head_dim,
+            q.dtype == torch.float32,
+            len(batch),
+            scale,
+            segments=segments.buffer_info()[0],
+        )
         failed = self._kernels.fd_attend(
-            ctypes.addressof(prepared),
+            ctypes.addressof(described),
             layer,
             q.data_ptr(),
             q.stride(0),
@@ -171,5 +128,7 @@ class NativeAttention:
             v.stride(1),
             out.data_ptr(),
         )
+        del parents  # segments points into it
         if failed:
             raise MemoryError("the attention kernel found no scratch memory")
+        return out

@@ -27,10 +27,16 @@ def library() -> ctypes.CDLL | None:
     kernels.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
     kernels.fd_keep.argtypes = [_pointer, _pointer, *[_int64] * 4, _pointer, _int64, _int64]
     kernels.fd_keep.restype = None
-    kernels.fd_norm.argtypes = [*[_pointer] * 4, _int64, _int64, ctypes.c_float]
-    kernels.fd_norm.restype = None
-    kernels.fd_gate.argtypes = [_pointer, _pointer, _int64, _int64]
-    kernels.fd_gate.restype = None
     kernels.fd_draw.argtypes = [_pointer, _int64, _int64, _double, _pointer]
     kernels.fd_draw.restype = _int64
+    kernels.fd_forward_runs_here.argtypes = []
+    if runs_forward(kernels):
+        kernels.fd_linear.argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
+        sized: list[Any] = [_pointer, _int64]
+        kernels.fd_forward.argtypes = [_pointer, *sized * 3, _pointer, _int64]
     return kernels
+
+
+def runs_forward(kernels: ctypes.CDLL) -> bool:
+    """True where the CPU has the bf16 arithmetic of the compiled forward (avx512_bf16)."""
+    return bool(kernels.fd_forward_runs_here())

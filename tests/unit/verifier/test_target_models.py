@@ -26,9 +26,9 @@ from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_engine, load_target
 from verifier_service.model.attention import KvShape, MatmulAttention, Rows
 from verifier_service.model.attention_native import NativeAttention
+from verifier_service.model.hf import filled
 from verifier_service.model.native import library
 from verifier_service.model.port import Segment
-from verifier_service.model.slots import filled
 
 SIZES = {
     "vocab_size": 256,

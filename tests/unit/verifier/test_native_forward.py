@@ -1,0 +1,161 @@
+"""The compiled forward: its products against float64, its bits however they are asked for."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from verifier_service import numerics
+from verifier_service.config import VerifierConfig
+from verifier_service.loading import load_target
+from verifier_service.model.native import library, runs_forward
+from verifier_service.model.native_weights import Arena, pack
+from verifier_service.model.port import Segment
+
+KERNELS = library()
+pytestmark = pytest.mark.skipif(
+    KERNELS is None or not runs_forward(KERNELS), reason="the compiled forward does not run here"
+)
+
+# Nothing divides evenly: a vocabulary of no panels, 3 query heads to a key head, 30 rows in blocks.
+SIZES = {
+    "vocab_size": 251,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.2,
+}
+TEXT = np.random.default_rng(0).integers(0, 251, 60).tolist()
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2"])
+def checkpoint(request, tmp_path_factory):
+    """A tiny random model; qwen2 has biases."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("native") / request.param
+    if request.param == "llama":
+        LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(path)
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter)
+        model.save_pretrained(path)
+    return path
+
+
+def product(x: torch.Tensor, linear: ctypes.Structure, threads: int = 1) -> np.ndarray:
+    out = np.full((x.shape[0], linear.out), np.nan, np.float32)
+    assert not KERNELS.fd_linear(
+        ctypes.addressof(linear), x.data_ptr(), x.shape[0], out.ctypes.data, threads
+    )
+    return out
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("width", "out"), [(32, 32), (96, 40), (384, 1152), (1024, 384)])
+def test_products_equal_the_reference(width, out, biased):
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn(40, width, generator=generator).bfloat16()
+    weight = torch.randn(out, width, generator=generator).bfloat16()
+    bias = torch.randn(out, generator=generator).bfloat16() if biased else None
+    arena = Arena(4 * weight.numel() + 65536)
+    linear = pack(arena, weight, bias)
+    expected = x.double() @ weight.double().T + (bias.double() if biased else 0)
+    # fp32 sums one after the other, then half a unit of bf16's last place.
+    sums = x.double().abs() @ weight.double().abs().T + 4
+    tolerance = width * 2.0**-24 * sums + 2.0**-8 * expected.abs()
+    whole = product(x, linear)
+    assert whole.shape[1] % 32 == 0
+    error = np.abs(whole[:, :out] - expected.numpy())
+    assert (error <= tolerance.numpy()).all()
+    assert np.array_equal(whole, torch.from_numpy(whole).bfloat16().float().numpy())
+    for rows in range(1, 41):
+        for threads in (1, 2, 3):
+            assert np.array_equal(product(x[:rows], linear, threads), whole[:rows])
+
+
+def test_products_keep_what_is_not_finite_in_its_row():
+    weight = torch.ones(32, 32).bfloat16()
+    x = torch.ones(3, 32).bfloat16()
+    x[1, 5] = float("nan")
+    arena = Arena(65536)
+    y = product(x, pack(arena, weight))
+    assert np.isnan(y[1]).all()
+    assert (y[[0, 2]] == 32).all()
+
+
+def test_a_width_that_fills_no_cache_lines_is_refused():
+    with pytest.raises(ValueError, match="80 inputs"):
+        pack(Arena(65536), torch.zeros(32, 80, dtype=torch.bfloat16))
+
+
+def test_a_model_that_does_not_fit_falls_back(tmp_path, caplog):
+    LlamaForCausalLM(LlamaConfig(**SIZES | {"intermediate_size": 80})).save_pretrained(tmp_path)
+    caplog.set_level("INFO")
+    model = load_target(VerifierConfig(model=tmp_path))
+    assert "TransformersForward" in caplog.text
+    assert model.forward([Segment(model.alloc(8), 0, TEXT[:8], 1)]).shape == (1, 251)
+
+
+def test_the_forward_stays_near_transformers(checkpoint, caplog):
+    caplog.set_level("INFO")
+    native = load_target(VerifierConfig(model=checkpoint))
+    assert "NativeForward" in caplog.text
+    generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
+    a, b = (m.forward([Segment(m.alloc(60), 0, TEXT, 60)]) for m in (native, generic))
+    assert a.shape == b.shape
+    assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
+
+
+def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoint):
+    parents = [-1, 0, 0, 1, -1, 3, 4]
+    reference: list[np.ndarray] = []
+    for threads in (1, 2, 3):
+        model = load_target(VerifierConfig(model=checkpoint, threads=threads))
+        assert numerics.measure(model) == "exact"
+        slot = model.alloc(100)
+        whole = model.forward([Segment(slot, 0, TEXT, 60)])
+        for count in range(1, 31):
+            part = model.forward([Segment(slot, 20, TEXT[20 : 20 + count], count)])
+            assert np.array_equal(part, whole[20 : 20 + count]), f"{count} rows"
+        tree = model.forward([Segment(slot, 52, TEXT[52:60], 8, parents)])
+        reference = reference or [whole, tree]
+        assert np.array_equal(whole, reference[0])
+        assert np.array_equal(tree, reference[1])
+
+
+def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
+    model = load_target(VerifierConfig(model=checkpoint))
+    slot, other = model.alloc(60), model.alloc(60)
+    whole = model.forward([Segment(slot, 0, TEXT, 60)])
+    some = model.forward([Segment(other, 0, TEXT[:30], 2), Segment(slot, 30, TEXT[30:35], 3)])
+    assert np.array_equal(some, whole[[28, 29, 32, 33, 34]])
+    assert model.forward([Segment(slot, 0, TEXT, 0)]).shape == (0, 251)
+    assert np.array_equal(model.forward([Segment(slot, 59, TEXT[59:], 1)]), whole[59:])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        (0, [251], 1),
+        (0, [-1], 1),
+        (64, [1], 1),
+        (-1, [1], 1),
+        (0, [1, 2], 1, [1]),
+        (0, [1], 2),
+    ],
+)
+def test_what_would_lead_beyond_an_array_is_refused(checkpoint, wrong):
+    model = load_target(VerifierConfig(model=checkpoint))
+    slot = model.alloc(60)
+    with pytest.raises(ValueError, match=r"\d|vocabulary|wanted"):
+        model.forward([Segment(slot, *wrong)])

@@ -1,0 +1,133 @@
+/* Linear layers in bf16 for few rows: weights are read once, in the order in which they lie.
+ *
+ * A number of the result is one fp32 lane that sums over pairs of inputs in ascending order,
+ * whatever else is computed beside it: its bits do not depend on how many rows there are, on how
+ * they are blocked, or on threads.
+ */
+#include "linear.h"
+
+#if defined(__x86_64__)
+
+/* Weights lie in the order of reading, so what comes next is known beyond the end of a layer:
+ * fetching this far ahead reads them at the speed of memory. */
+#define AHEAD (16 << 10)
+
+/* sums [rows, COLUMNS] of one block of rows and one panel of weights. With the number of rows known
+ * to the compiler, the sums stay in registers. */
+AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, float *sums,
+                            const int rows) {
+    __m512 s[MAX_ROWS][2];
+    _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
+    for (; width > 0; width -= LINE, a += rows * LINE / 2)
+        for (int64_t u = 0; u < LINE / 2; u++, b += COLUMNS) {
+            _mm_prefetch((const char *)b + AHEAD, _MM_HINT_T0);
+            _mm_prefetch((const char *)b + AHEAD + 64, _MM_HINT_T0);
+            __m512bh b0 = (__m512bh)_mm512_load_si512(b);
+            __m512bh b1 = (__m512bh)_mm512_load_si512(b + LANES);
+            _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {
+                __m512bh x = (__m512bh)_mm512_set1_epi32(a[r * LINE / 2 + u]);
+                s[r][0] = _mm512_dpbf16_ps(s[r][0], b0, x);
+                s[r][1] = _mm512_dpbf16_ps(s[r][1], b1, x);
+            }
+        }
+    _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {
+        _mm512_store_ps(sums + r * COLUMNS, s[r][0]);
+        _mm512_store_ps(sums + r * COLUMNS + LANES, s[r][1]);
+    }
+}
+
+typedef void multiplier(const int32_t *a, const int32_t *b, int64_t width, float *sums);
+
+#define DEFINE(rows)                                                                              \
+    AVX512 static void multiply_##rows(const int32_t *a, const int32_t *b, int64_t width,          \
+                                       float *sums) {                                             \
+        multiply(a, b, width, sums, rows);                                                        \
+    }
+DEFINE(1) DEFINE(2) DEFINE(3) DEFINE(4) DEFINE(5) DEFINE(6) DEFINE(7)
+DEFINE(8) DEFINE(9) DEFINE(10) DEFINE(11) DEFINE(12) DEFINE(13) DEFINE(14)
+
+static multiplier *const multipliers[MAX_ROWS + 1] = {
+    0,          multiply_1, multiply_2, multiply_3,  multiply_4,  multiply_5,  multiply_6, multiply_7,
+    multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
+
+/* What becomes of the sums of a block's rows in columns [n, n + COLUMNS), in fp32 rounded to bf16. */
+AVX512_INLINE void finish(const linear *w, const float *sums, block b, int64_t n,
+                          enum epilogue epilogue, void *out, int64_t stride) {
+    vec bias0 = w->bias ? load(w->bias + n) : splat(0);
+    vec bias1 = w->bias ? load(w->bias + n + LANES) : splat(0);
+    for (int64_t r = 0; r < b.rows; r++, sums += COLUMNS) {
+        vec y0 = round_bf16(load(sums) + bias0), y1 = round_bf16(load(sums + LANES) + bias1);
+        if (epilogue == GATE) {
+            vec silu = round_bf16(y0 / (1.0f + exp_vec(-y0)));
+            uint16_t *lines = (uint16_t *)out + b.first * stride;
+            store_bf16(lines + at_line(b.rows, r, n / 2), silu * y1);
+            continue;
+        }
+        int64_t at = (b.first + r) * stride + n;
+        if (epilogue == HALVES) {
+            store_upper((uint16_t *)out + at, y0);
+            store_upper((uint16_t *)out + at + LANES, y1);
+            continue;
+        }
+        float *to = (float *)out + at;
+        store(to, epilogue == ADD ? round_bf16(load(to) + y0) : y0);
+        store(to + LANES, epilogue == ADD ? round_bf16(load(to + LANES) + y1) : y1);
+    }
+}
+
+/* Compute a thread's part of the columns. stride is that of out's rows, of GATE their width. */
+AVX512 void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue,
+                  void *out, int64_t stride, int64_t thread, int64_t threads) {
+    _Alignas(64) float sums[MAX_ROWS * COLUMNS];
+    int64_t count = num_blocks(rows);
+    part panels = part_of(w->out / COLUMNS, thread, threads);
+    for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
+        const int32_t *weights = (const int32_t *)(w->panels + n * w->in);
+        for (int64_t i = 0; i < count; i++) {
+            block b = block_at(rows, i);
+            multipliers[b.rows]((const int32_t *)(lines + b.first * w->in), weights, w->in, sums);
+            switch (epilogue) {
+                case FLOATS: finish(w, sums, b, n, FLOATS, out, stride); break;
+                case HALVES: finish(w, sums, b, n, HALVES, out, stride); break;
+                case ADD: finish(w, sums, b, n, ADD, out, stride); break;
+                case GATE: finish(w, sums, b, n, GATE, out, stride); break;
+            }
+        }
+    }
+}
+
+/* Lay rows [rows, width] out as the lines that `apply` reads. */
+void lines_of(const uint16_t *x, int64_t rows, int64_t width, uint16_t *lines) {
+    for (int64_t i = 0; i < num_blocks(rows); i++) {
+        block b = block_at(rows, i);
+        for (int64_t r = 0; r < b.rows; r++)
+            for (int64_t c = 0; c < width; c += LINE)
+                memcpy(lines + b.first * width + at_line(b.rows, r, c),
+                       x + (b.first + r) * width + c, 2 * LINE);
+    }
+}
+
+typedef struct {
+    const linear *w;
+    const uint16_t *lines;
+    int64_t rows;
+    float *out;
+} product;
+
+static void product_part(void *context, int64_t thread, int64_t threads) {
+    const product *p = context;
+    apply(p->w, p->lines, p->rows, FLOATS, p->out, p->w->out, thread, threads);
+}
+
+/* out [rows, w->out] = x [rows, w->in] W^T + bias, rounded to bf16. Returns 0, or 1 where memory ran
+ * out. */
+int fd_linear(const linear *w, const uint16_t *x, int64_t rows, float *out, int64_t threads) {
+    uint16_t *lines = reserve(2 * rows * w->in);
+    if (!lines) return 1;
+    lines_of(x, rows, w->in, lines);
+    product p = {w, lines, rows, out};
+    team_run(threads, product_part, &p);
+    return 0;
+}
+
+#endif

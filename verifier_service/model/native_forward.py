@@ -1,0 +1,102 @@
+"""The Llama family in bf16 as one call of compiled code (forward_native.c).
+
+A forward of a small model on a CPU is bound by its weights' way through memory and by the cost of
+calling operations. So weights lie in the order of reading and are read once for all rows, and
+nothing is called in between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from verifier_service.model.attention import KvShape
+from verifier_service.model.attention_native import NativeAttention, segments_of
+from verifier_service.model.native import library, runs_forward
+from verifier_service.model.native_weights import COLUMNS, LINE, NativeWeights
+from verifier_service.model.slots import Flat
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
+
+
+class NativeForward:
+    """A decoder of the Llama family; make it with `native_forward`."""
+
+    def __init__(self, weights: NativeWeights, kernels: ctypes.CDLL, threads: int) -> None:
+        self._weights = weights
+        self._run = kernels.fd_forward
+        self._threads = threads
+
+    def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
+        weights, rows, wanted = self._weights, len(flat.tokens), len(flat.wanted)
+        self._check(flat)
+        segments, parents = segments_of(flat.batch)
+        tokens, chosen = array("i", flat.tokens), array("i", flat.wanted)
+        logits = np.empty((wanted, weights.columns), dtype=np.float32)
+        failed = self._run(
+            weights.address,
+            segments.buffer_info()[0],
+            len(flat.batch),
+            tokens.buffer_info()[0],
+            rows,
+            chosen.buffer_info()[0],
+            wanted,
+            logits.ctypes.data,
+            self._threads,
+        )
+        del parents  # segments points into it
+        if failed:
+            raise MemoryError("the forward found no scratch memory")
+        return logits[:, : weights.vocabulary]
+
+    def sizes(self, rows: int) -> Sequence[int]:
+        """Return the numbers of rows to warm up with: the most, for the scratch memory."""
+        return [rows]
+
+    def _check(self, flat: Flat) -> None:
+        """Raise ValueError for what would lead the kernel beyond its arrays."""
+        weights, rows = self._weights, 0
+        for segment in flat.batch:
+            if segment.first != rows or segment.start + segment.rows > weights.positions:
+                raise ValueError(f"{segment.start} + {segment.rows} rows at {segment.first}")
+            rows += segment.rows
+        if rows != len(flat.tokens) or not rows:
+            raise ValueError(f"{len(flat.tokens)} tokens for {rows} rows")
+        if min(flat.tokens) < 0 or max(flat.tokens) >= weights.vocabulary:
+            raise ValueError("a token is outside the vocabulary")
+        if flat.wanted and not 0 <= min(flat.wanted) <= max(flat.wanted) < rows:
+            raise ValueError("a wanted row is outside the batch")
+
+
+def native_forward(
+    model: Any, attention: Any, shape: KvShape, threads: int
+) -> NativeForward | None:
+    """Return the compiled forward of a transformers model, which loses its layers to it.
+
+    None where it was not built, the CPU cannot run it, or the model is of another kind.
+    """
+    kernels = library()
+    if kernels is None or not runs_forward(kernels) or not isinstance(attention, NativeAttention):
+        return None
+    config = model.config
+    layers = getattr(getattr(model, "model", None), "layers", [])
+    kinds = {type(layer).__name__ for layer in layers}
+    fits = (
+        len(kinds) == 1
+        and kinds <= set(_LAYERS)
+        and shape.dtype == torch.bfloat16
+        and config.hidden_act == "silu"
+        and config.hidden_size % LINE == 0
+        and config.intermediate_size % LINE == 0
+        and shape.head_dim % COLUMNS == 0
+        and model.lm_head.bias is None
+    )
+    return NativeForward(NativeWeights(model, shape.head_dim), kernels, threads) if fits else None
