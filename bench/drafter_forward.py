@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from drafter_service.config import DrafterConfig
-from drafter_service.load import load_engine, load_model
-from drafter_service.model.port import BlockRequest
+from drafter_service.load import load_compiled, load_engine, load_torch
+from drafter_service.model.port import BlockRequest, DiffusionLM
 from foredraft.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
 
 PREFIX = 300
-REPEATS = 300
+ROUNDS, REPEATS = 30, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,41 @@ class Spread:
         return f"{self.least:7.3f} {self.median:7.3f}"
 
 
-def spread(call: Callable[[], object]) -> Spread:
-    """Return the CPU time of a call in this thread; the first calls warm up."""
-    times = []
-    for _ in range(REPEATS):
-        begin = time.thread_time()
-        call()
-        times.append(1e3 * (time.thread_time() - begin))
-    times = sorted(times[REPEATS // 10 :])
-    return Spread(times[0], times[len(times) // 2])
+def spreads(calls: Sequence[Callable[[], object]]) -> list[Spread]:
+    """Return the CPU time of each call in this thread; they take turns, the first turns warm up."""
+    times: list[list[float]] = [[] for _ in calls]
+    for turn in range(ROUNDS):
+        for taken, call in zip(times, calls, strict=True):
+            for _ in range(REPEATS):
+                begin = time.thread_time()
+                call()
+                if turn >= ROUNDS // 10:
+                    taken.append(1e3 * (time.thread_time() - begin))
+    return [Spread(min(taken), sorted(taken)[len(taken) // 2]) for taken in times]
 
 
-def forward(config: DrafterConfig, masks: int, sessions: int) -> Spread:
-    """Time one pass of `sessions` sessions, each with 1 new token and `masks` mask slots."""
-    torch.set_num_threads(config.threads)
-    model = load_model(config)
-    for slot in range(sessions):
-        model.draft([BlockRequest(slot, 0, range(2, 2 + PREFIX), 0)])
-    batch = [BlockRequest(slot, PREFIX, [7], masks) for slot in range(sessions)]
-    return spread(lambda: model.draft(batch))
+def models(config: DrafterConfig) -> dict[str, DiffusionLM]:
+    """Return the drafters that run here: compiled, and on torch's int8 and bf16 operations."""
+    torch.set_num_threads(1)
+    compiled = load_compiled(config)
+    wide = config.model_copy(update={"dtype": "bfloat16"})
+    found: dict[str, DiffusionLM] = {"compiled int8": compiled} if compiled else {}
+    return found | {"torch int8": load_torch(config), "torch bf16": load_torch(wide)}
+
+
+def forward(
+    drafters: Sequence[DiffusionLM], sessions: int, prefix: int, masks: int
+) -> list[Spread]:
+    """Time one pass of `sessions` sessions, each with 4 new tokens and `masks` mask slots."""
+    for model in drafters:
+        for slot in range(sessions):
+            model.draft([BlockRequest(slot, 0, range(2, 2 + prefix), 0)])
+    batch = [BlockRequest(slot, prefix, [7, 8, 9, 10], masks) for slot in range(sessions)]
+
+    def drafting(model: DiffusionLM) -> Callable[[], object]:
+        return lambda: model.draft(batch)
+
+    return spreads([drafting(model) for model in drafters])
 
 
 def proposal(config: DrafterConfig, strategy: Proposal, temperature: float, count: int) -> Spread:
@@ -64,25 +80,32 @@ def proposal(config: DrafterConfig, strategy: Proposal, temperature: float, coun
         [answer] = engine.propose([(handle, ask)])
         assert isinstance(answer, DraftBlock)
 
-    return spread(call)
+    return spreads([call])[0]
 
 
 def main() -> None:
     """Print least and median milliseconds."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("model", type=Path)
-    arguments.add_argument("--dtypes", nargs="+", default=["int8", "bfloat16"])
-    parsed = arguments.parse_args()
-    print(f"{PREFIX} cached tokens, 1 thread; ms of CPU time: least, median")  # noqa: T201
-    for dtype in parsed.dtypes:
-        config = DrafterConfig(model=parsed.model, dtype=dtype)
-        for sessions, masks in ((1, 9), (1, 16), (4, 9), (8, 9)):
-            taken = forward(config, masks, sessions)
-            print(f"{dtype:9} pass, {sessions} x (1 + {masks:2}) rows     {taken}")  # noqa: T201
-        for strategy in Proposal:
-            for temperature in (0.0, 0.8):
-                taken = proposal(config, strategy, temperature, 8)
-                print(f"{dtype:9} {strategy:7} T={temperature}, k=8       {taken}")  # noqa: T201
+    config = DrafterConfig(model=arguments.parse_args().model)
+    print("1 thread; ms of CPU time: least, median")  # noqa: T201
+    drafters = models(config)
+    for sessions, prefix, masks in (
+        (1, 100, 9),
+        (1, 100, 16),
+        (1, 400, 9),
+        (1, 400, 16),
+        (4, 300, 9),
+        (8, 300, 9),
+    ):
+        taken = forward(list(drafters.values()), sessions, prefix, masks)
+        for name, each in zip(drafters, taken, strict=True):
+            rows = f"{sessions} x (4 + {masks:2}) rows after {prefix}"
+            print(f"{name:14} pass, {rows} {each}")  # noqa: T201
+    for strategy in Proposal:
+        for temperature in (0.0, 0.8):
+            each = proposal(config, strategy, temperature, 8)
+            print(f"{strategy:7} T={temperature}, k=8, {PREFIX} cached {each}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -21,11 +22,14 @@ from drafter_service.core.ngram_table import NgramTable
 from drafter_service.core.path_search import SearchParams
 from drafter_service.core.static_ngram import StaticNgram
 from drafter_service.engine import DrafterEngine
-from drafter_service.model.block_causal import BlockCausalDLM
+from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.port import Capabilities
+from drafter_service.model.native import library
+from drafter_service.model.native_drafter import NativeDrafter
+from drafter_service.model.packed import supports
+from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.strategies import CPS, Argmax, Coupled, DraftTree, Hybrid, Strategy
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
@@ -38,6 +42,8 @@ from foredraft.types import (
     Propose,
     SamplingParams,
 )
+
+log = logging.getLogger(__name__)
 
 
 def load_engine(config: DrafterConfig) -> DrafterEngine:
@@ -113,20 +119,47 @@ class Strategies:
         return Mixture(parts) if parts else Uniform()
 
 
-def load_model(config: DrafterConfig) -> EmbeddedDrafter:
-    """Return the model alone, as load_engine uses it. Raise WeightsError."""
-    wide = torch.float32 if config.dtype == "int8" else getattr(torch, config.dtype)
+def load_model(config: DrafterConfig) -> DiffusionLM:
+    """Return the model alone, as load_engine uses it. Raise WeightsError.
+
+    int8 runs as compiled code, in one thread, where that was built and suits the CPU and the
+    model's sizes.
+    """
     try:
-        model = BlockCausalDLM.load(config.model, wide)
+        compiled = load_compiled(config) if config.dtype == "int8" else None
+        model = compiled or load_torch(config)
     except (OSError, ValueError) as error:
         raise WeightsError(f"the drafter's model cannot be loaded: {error}") from error
-    tokens = model.config.max_position_embeddings
-    shape = CacheShape(max(1, config.cache_tokens // tokens), tokens)
+    log.info("the drafter runs in %s, %s", config.dtype, "compiled" if compiled else "by torch")
+    return model
+
+
+def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
+    """Return the compiled int8 drafter, or None where it cannot run. Raise as load_torch does."""
+    kernels = library()
+    if kernels is None or not supports(read_config(config.model), config.candidates):
+        return None
+    model = BlockCausalDLM.load(config.model, torch.float32)
+    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels)
+
+
+def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
+    """Return the drafter on torch's operations.
+
+    Raises FileNotFoundError for a missing file and ValueError for weights that cannot be used.
+    """
+    wide = torch.float32 if config.dtype == "int8" else getattr(torch, config.dtype)
+    model = BlockCausalDLM.load(config.model, wide)
     # torch's batched matmul copies strided bf16 operands, as a slice of a cache is; not fp32 ones.
     cache_dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
     linear = Int8Linear if config.dtype == "int8" else FloatLinear
     fused = FusedBlockCausal(model, linear)
-    return EmbeddedDrafter(fused, shape, config.candidates, cache_dtype)
+    return EmbeddedDrafter(fused, _cache_shape(config, model), config.candidates, cache_dtype)
+
+
+def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:
+    tokens = model.config.max_position_embeddings
+    return CacheShape(max(1, config.cache_tokens // tokens), tokens)
 
 
 def _load_ngram(model: Path, config: ScorerConfig) -> StaticNgram | None:

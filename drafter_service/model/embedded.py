@@ -1,4 +1,4 @@
-"""The embedded drafter (block_causal.py, fused.py) behind the DiffusionLM port."""
+"""The embedded drafter (block_causal.py, fused.py) on torch behind the DiffusionLM port."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from drafter_service.core.lattice import BlockScores
+from drafter_service.model.block_causal import BlockCausalConfig
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.port import BlockRequest, Capabilities
 
@@ -20,6 +21,20 @@ class CacheShape:
 
     slots: int
     tokens: int
+
+
+def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
+    """Return what a model of the family can do with such a cache."""
+    return Capabilities(
+        name=config.family,
+        vocab_size=config.vocab_size,
+        max_len=config.max_position_embeddings,
+        eos=config.eos_token_id,
+        max_block=config.max_block,
+        prefix_kv="exact",
+        cache_slots=cache.slots,
+        cache_tokens=min(cache.tokens, config.max_position_embeddings),
+    )
 
 
 class EmbeddedDrafter:
@@ -35,21 +50,12 @@ class EmbeddedDrafter:
         config = model.config
         self._model = model
         self._candidates = min(candidates, config.vocab_size - 1)
-        tokens = min(cache.tokens, config.max_position_embeddings)
+        self.capabilities = capabilities(config, cache)
+        tokens = self.capabilities.cache_tokens
         shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.
         self._keys = torch.empty(shape, dtype=cache_dtype)
         self._values = torch.empty(shape, dtype=cache_dtype)
-        self.capabilities = Capabilities(
-            name=config.family,
-            vocab_size=config.vocab_size,
-            max_len=config.max_position_embeddings,
-            eos=config.eos_token_id,
-            max_block=config.max_block,
-            prefix_kv="exact",
-            cache_slots=cache.slots,
-            cache_tokens=tokens,
-        )
 
     @torch.inference_mode()
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:

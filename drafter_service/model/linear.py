@@ -43,8 +43,3 @@ class Int8Linear:
     def __call__(self, x: Tensor) -> Tensor:
         out: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, False)
         return out
-
-
-def int8_is_available() -> bool:
-    """Return whether this build of torch can run Int8Linear."""
-    return torch.backends.quantized.engine != "none"

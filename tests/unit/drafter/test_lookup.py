@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lookup import continuation
 from drafter_service.core.proposals import NO_GUESS, copied_path
 from drafter_service.strategies import Hybrid
@@ -44,7 +45,7 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
 
 
 def test_the_hybrid_asks_the_model_where_nothing_repeats() -> None:
-    hybrid = Hybrid(EOS, SamplingParams(), shortest=2)
+    hybrid = Hybrid(EOS, SamplingParams(), TreeParams(), shortest=2)
     assert hybrid.copy(4, [1, 2, 3, 4]) is None
     path = hybrid.copy(2, [1, 2, 3, 4, 1, 2])
     assert path is not None

@@ -1,0 +1,79 @@
+"""Loads the compiled forward: an optional extension module, without Python in it, beside this."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+_pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
+
+
+class Linear(ctypes.Structure):
+    """native.h's linear."""
+
+    _fields_ = (("tiles", _pointer), ("scales", _pointer), ("in", _int64), ("out", _int64))
+
+
+class Layer(ctypes.Structure):
+    """native.h's layer."""
+
+    _fields_ = tuple((name, Linear) for name in ("qkv", "out", "gate_up", "down"))
+
+
+class Model(ctypes.Structure):
+    """native.h's model; it must not outlive what it points to."""
+
+    _fields_ = (
+        *(
+            (name, _int64)
+            for name in (
+                "vocab",
+                "hidden",
+                "heads",
+                "head_dim",
+                "inner",
+                "num_layers",
+                "rank",
+                "eos",
+                "mask",
+                "candidates",
+                "slots",
+                "capacity",
+            )
+        ),
+        ("layers", ctypes.POINTER(Layer)),
+        ("head", Linear),
+        ("edge_gate", Linear),
+        *(
+            (name, _pointer)
+            for name in (
+                "embedding",
+                "mask_slots",
+                "mask_qkv",
+                "cos",
+                "sin",
+                "edge_bias",
+                "edge_previous",
+                "edge_next",
+            )
+        ),
+        ("eps", ctypes.c_float),
+    )
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled forward, or None where it was not built or this CPU cannot run it."""
+    here = Path(__file__).parent
+    path = next((p for s in EXTENSION_SUFFIXES if (p := here / f"_native{s}").is_file()), None)
+    if path is None:
+        return None
+    kernels = ctypes.CDLL(str(path))
+    kernels.fd_draft_runs_here.argtypes = []
+    kernels.fd_draft_scratch.argtypes = [_pointer, _int64, _int64]
+    kernels.fd_draft_scratch.restype = _int64
+    kernels.fd_draft.argtypes = [_pointer, _pointer, _int64, *[_pointer] * 7]
+    kernels.fd_draft.restype = None
+    return kernels if kernels.fd_draft_runs_here() else None
