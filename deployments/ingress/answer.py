@@ -33,7 +33,7 @@ class Answer:
         return self._head | {
             "choices": [self._choice(last)],
             "usage": usage(self._prompt_tokens, len(answer.tokens)),
-            "metrics": {"speculative_decoding": answer.report},
+            "metrics": self._metrics(answer.report),
         }
 
     async def events(self, first: Delta, rest: AsyncGenerator[Delta]) -> AsyncIterator[bytes]:
@@ -59,12 +59,18 @@ class Answer:
                     | {
                         "choices": [],
                         "usage": usage(self._prompt_tokens, completion_tokens),
-                        "metrics": {"speculative_decoding": report},
+                        "metrics": self._metrics(report),
                     }
                 )
         except ForedraftError as error:
             yield sse(errors.body_of(error))
         yield DONE
+
+    def _metrics(self, report: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the speculation report, with the trace of lengths only if it was asked for."""
+        if report is not None and not self._request.speculative.trace:
+            report = {key: value for key, value in report.items() if key != "decisions"}
+        return {"speculative_decoding": report}
 
     def _choice(self, delta: Delta) -> dict[str, Any]:
         reason = None if delta.finish_reason is None else str(delta.finish_reason)

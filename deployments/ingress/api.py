@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
-from deployments.orchestrator.config import AdlConfig, OrchestratorConfig
+from deployments.orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.types import Proposal, SamplingParams
+from foredraft.types import Acceptance, Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
 
@@ -48,19 +48,39 @@ class StreamOptions(BaseModel):
 
 
 class SpeculativeOptions(BaseModel):
-    """Our extension: how this request speculates. It never changes the tokens."""
+    """Our extension: how this request speculates.
+
+    It never changes the tokens, unless `acceptance` asks for another rule than "coupled".
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     enabled: StrictBool = True
     proposal: Proposal | None = None
     adl: AdlConfig | None = None
+    draft: DraftConfig | None = None
+    acceptance: Acceptance | None = None
     detail: StrictBool = False
+    trace: StrictBool = False
 
     def applied_to(self, config: OrchestratorConfig) -> OrchestratorConfig:
-        """Return the server's configuration with this request's choices."""
-        chosen = {"proposal": self.proposal, "adl": self.adl}
-        return config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
+        """Return the server's configuration with this request's choices.
+
+        Raise InvalidRequest where they do not go together.
+        """
+        chosen = {
+            "proposal": self.proposal,
+            "adl": self.adl,
+            "draft": self.draft,
+            "acceptance": self.acceptance,
+        }
+        asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
+        if asked.acceptance is not Acceptance.COUPLED and asked.proposal in TREES:
+            raise InvalidRequest(
+                f"{asked.acceptance} cannot verify the trees of proposal {asked.proposal}",
+                param="speculative.acceptance",
+            )
+        return asked
 
 
 class CompletionRequest(BaseModel):

@@ -20,7 +20,7 @@ from deployments.ingress import errors
 from deployments.ingress.answer import Answer
 from deployments.ingress.api import CompletionRequest, ModelNotFound
 from deployments.ingress.streaming import Collected, deltas
-from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.pipeline import generate, how
 from deployments.orchestrator.request import GenerationRequest
 from deployments.ray_platform import pin
 from deployments.routing import PinnedReplicas
@@ -58,14 +58,11 @@ class Ingress:
         """Complete a prompt; with stream=true one event per committed block."""
         request.check(self._config.model_name)
         prompt = self._tokens(request.one_prompt)
-        events = generate(
-            self._generation(request, prompt),
-            self._drafters,
-            self._verifiers,
-            request.speculative.applied_to(self._config.orchestrator),
-        )
+        generation = self._generation(request, prompt)
+        config = request.speculative.applied_to(self._config.orchestrator)
+        events = generate(generation, self._drafters, self._verifiers, config)
         answer = Answer(self._config.model_name, request, len(prompt))
-        stream = deltas(events, self._tokenizer, request.stops)
+        stream = deltas(events, self._tokenizer, request.stops, how(generation, config))
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
             return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")

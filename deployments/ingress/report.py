@@ -10,6 +10,8 @@ from deployments.orchestrator.report import SpeculationReport
 def speculation(report: SpeculationReport) -> dict[str, Any]:
     """Return the report as JSON values; mean_accepted_length excludes the bonus and correction."""
     return {
+        "acceptance": report.how.acceptance,
+        "proposal": report.how.proposal,
         "num_rounds": report.rounds,
         "num_spec_steps": report.draft_rounds,
         "num_draft_tokens": report.drafted,
@@ -28,4 +30,5 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "drafting_s": report.drafting_s,
         "verifying_s": report.verifying_s,
         "waiting_s": report.waiting_s,
+        "decisions": [decision._asdict() for decision in report.decisions],
     }

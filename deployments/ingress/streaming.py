@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from deployments.ingress.detokenizer import TextStream
 from deployments.ingress.report import speculation
-from deployments.orchestrator.report import Tally
+from deployments.orchestrator.report import How, Tally
 from deployments.orchestrator.request import StepEvent, Summary
 from foredraft.types import Committed, FinishReason
 
@@ -46,7 +46,10 @@ class Collected:
 
 
 async def deltas(
-    events: AsyncGenerator[StepEvent | Summary], tokenizer: Tokenizer, stop: tuple[str, ...]
+    events: AsyncGenerator[StepEvent | Summary],
+    tokenizer: Tokenizer,
+    stop: tuple[str, ...],
+    how: How,
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
 
@@ -54,7 +57,7 @@ async def deltas(
     Closing this iterator closes the session.
     """
     text = TextStream(tokenizer, stop)
-    tally = Tally()
+    tally = Tally(how)
     start = time.monotonic()
     async with aclosing(events):
         async for event in events:

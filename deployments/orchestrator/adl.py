@@ -39,6 +39,9 @@ class DraftLengthController(Protocol[S]):
     def next_length(self, state: S) -> int:
         """Return the number of tokens to draft next; 0 means plain decoding."""
 
+    def explain(self, state: S) -> str:
+        """Return in a few words why next_length is what it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class DiffuSpecState:
@@ -75,6 +78,10 @@ class DiffuSpecController:
 
     def next_length(self, state: DiffuSpecState) -> int:
         return state.length
+
+    def explain(self, state: DiffuSpecState) -> str:
+        grows = f" + {self.delta:g}" if state.accepted >= state.generated else ""
+        return f"mean L_gen {state.generated:.2f}{grows}, mean L_acc {state.accepted:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,9 @@ class AcceptanceController:
     def next_length(self, state: AcceptanceState) -> int:
         return state.length
 
+    def explain(self, state: AcceptanceState) -> str:
+        return f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
+
 
 @dataclass(frozen=True, slots=True)
 class FixedController:
@@ -133,6 +143,9 @@ class FixedController:
 
     def next_length(self, state: None) -> int:
         return self.k
+
+    def explain(self, state: None) -> str:
+        return "fixed"
 
 
 PLAIN = FixedController(0)

@@ -14,9 +14,9 @@ from deployments.orchestrator.adl import (
     FixedController,
 )
 from deployments.orchestrator.breaker import Breaker
-from foredraft.limits import MAX_DRAFT, MAX_PLAIN_STEPS
+from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.strict import StrictModel
-from foredraft.types import Proposal
+from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal
 
 
 class DiffuSpecConfig(StrictModel):
@@ -110,12 +110,33 @@ class RetryConfig(StrictModel):
         return min(self.initial_s * 2.0 ** min(failures - 1, 30), self.max_s) if failures else 0.0
 
 
+class DraftConfig(StrictModel):
+    """How a drafter works on a block, whatever the proposal (foredraft.types.DraftParams)."""
+
+    steps: int = Field(default=1, ge=1, le=MAX_DENOISING_STEPS)
+    extend: bool = False
+    first: FirstTokens = FirstTokens.DIFFUSION
+    first_tokens: int = Field(default=0, ge=0, le=MAX_PREFIX)
+
+    @property
+    def params(self) -> DraftParams:
+        """These values as they travel."""
+        return DraftParams(self.steps, self.extend, self.first, self.first_tokens)
+
+
+# Proposals that answer trees, which only the rule "coupled" verifies.
+TREES = (Proposal.TREE, Proposal.HYBRID)
+
+
 class OrchestratorConfig(StrictModel):
     """How sessions are driven."""
 
     adl: AdlConfig = DiffuSpecConfig()
     # How drafters turn a lattice into a block; "coupled" is argmax at temperature 0.
     proposal: Proposal = Proposal.COUPLED
+    draft: DraftConfig = DraftConfig()
+    # Which rule decides what is kept; only "coupled" gives the tokens of plain decoding.
+    acceptance: Acceptance = Acceptance.COUPLED
     # How long a round waits for its draft before it goes on plainly.
     draft_deadline_ms: float = Field(default=50.0, gt=0)
     # Tokens per round when nothing is ever drafted; fewer make the stream smoother.
@@ -135,3 +156,11 @@ class OrchestratorConfig(StrictModel):
     run_ahead_least: float = Field(default=0.15, ge=0, le=1)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)
+
+    @model_validator(mode="after")
+    def _verifiable(self) -> OrchestratorConfig:
+        if self.acceptance is not Acceptance.COUPLED and self.proposal in TREES:
+            raise ValueError(
+                f"acceptance {self.acceptance} cannot verify the trees of proposal {self.proposal}"
+            )
+        return self

@@ -17,6 +17,7 @@ from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
+from deployments.orchestrator.report import NO_DRAFT, Decision
 from deployments.orchestrator.run_ahead import RunAheadGate
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
@@ -57,6 +58,7 @@ class Drafting:
         self._closing = closing
         self._clock = clock
         self._adl = controller.initial()
+        self.decision = NO_DRAFT
         self._gate = RunAheadGate(config.run_ahead_least)
         self._kept_whole = self._gate.start
         self._breaker = config.breaker.breaker()
@@ -134,7 +136,9 @@ class Drafting:
         self._detach()
 
     def _length(self) -> int:
-        return self._controller.next_length(self._adl)
+        length = self._controller.next_length(self._adl)
+        self.decision = Decision(length, self._controller.explain(self._adl))
+        return length
 
     def _awaited(self) -> _Pending | None:
         """Return the newest proposal whose answer could serve the next round."""
@@ -201,7 +205,7 @@ class Drafting:
             try:
                 async with asyncio.timeout(self._config.open_timeout_s):
                     self._stream = await self._port.open(
-                        self._session.draft_open(self._config.proposal)
+                        self._session.draft_open(self._config.proposal, self._config.draft.params)
                     )
             except InvalidRequest as error:
                 log.error("drafter refuses the session: %s", error)

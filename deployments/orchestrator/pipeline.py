@@ -13,7 +13,7 @@ from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.drafting import Drafting
 from deployments.orchestrator.handoff import Handoff
 from deployments.orchestrator.ports import DrafterPort, VerifierPort
-from deployments.orchestrator.report import RoundStats, Tally
+from deployments.orchestrator.report import How, RoundStats, Tally
 from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
 from deployments.orchestrator.session import Session
 from deployments.orchestrator.verifying import Verifying
@@ -48,6 +48,11 @@ async def generate(
         await asyncio.wait({run})
 
 
+def how(request: GenerationRequest, config: OrchestratorConfig) -> How:
+    """Return how a request will be decoded."""
+    return How(config.acceptance, config.proposal if request.speculate else None)
+
+
 class _Run:
     """One request under way.
 
@@ -69,7 +74,7 @@ class _Run:
         self._config = config
         self._clock = clock
         self._started = clock()
-        self._tally = Tally()
+        self._tally = Tally(how(request, config))
         self._closing = Closing()
         self._session = Session(request)
         self._drafting = Drafting(drafter, self._session, controller, config, self._closing, clock)
@@ -103,6 +108,7 @@ class _Run:
         began = self._clock()
         await self._drafting.wait()
         drafted = self._clock()
+        decision = self._drafting.decision
         asked = self._session.next_round(self._drafting.plain_steps)
         # A task: it starts when the verification below has been sent and waits for its verdict.
         self._drafting.run_ahead()
@@ -121,6 +127,7 @@ class _Run:
             draft_wait_s=drafted - began,
             verify_s=ended - drafted,
             verify_timings=timings,
+            decision=decision,
         )
         self._tally.add(step.tokens, stats)
         return StepEvent(step.tokens, stats)

@@ -9,16 +9,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from foredraft.types import Committed, Origin, Timings
+from foredraft.types import Acceptance, Committed, Origin, Proposal, Timings
+
+
+class How(NamedTuple):
+    """The rule that decides what is kept, and how drafts are made; None for plain decoding."""
+
+    acceptance: Acceptance = Acceptance.COUPLED
+    proposal: Proposal | None = None
+
+
+class Decision(NamedTuple):
+    """The draft length that the controller chose, 0 for plain decoding, and why."""
+
+    length: int
+    why: str
+
+
+NO_DRAFT = Decision(0, "no draft was asked for")
+PLAIN = How()
 
 
 @dataclass(frozen=True, slots=True)
 class RoundStats:
     """One round in numbers; times in seconds as the orchestrator saw them.
 
-    drafted counts the tokens under verification, 0 for a plain round. ran_ahead says whether the
-    next block was being drafted meanwhile, hit whether the outcome was the one drafted for.
+    decision is what the round's draft was asked by. drafted counts the tokens under verification, 0
+    for a plain round. ran_ahead says whether the next block was being drafted meanwhile, hit
+    whether the outcome was the one drafted for.
     """
 
     round: int
@@ -29,17 +49,21 @@ class RoundStats:
     draft_wait_s: float = 0.0
     verify_s: float = 0.0
     verify_timings: Timings = field(default_factory=Timings)
+    decision: Decision = NO_DRAFT
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationReport:
     """One request in numbers; times in seconds.
 
-    mat and accepted_histogram are over the rounds that had a draft, and exclude the bonus and the
-    correction token. drafting_s is time spent waiting for drafts with nothing under verification,
-    verifying_s for verdicts, waiting_s for anything else (opening, moving, a slow reader).
+    decisions has one entry for each round. mat and accepted_histogram are over the rounds that had a
+    draft, and exclude the bonus and the correction token. drafting_s is time spent waiting for
+    drafts with nothing under verification, verifying_s for verdicts, waiting_s for anything else
+    (opening, moving, a slow reader).
     """
 
+    how: How
+    decisions: tuple[Decision, ...]
     rounds: int
     draft_rounds: int
     drafted: int
@@ -88,6 +112,8 @@ class SpeculationReport:
 class Tally:
     """Folds rounds into a report."""
 
+    how: How = PLAIN
+    decisions: list[Decision] = field(default_factory=list)
     rounds: int = 0
     draft_rounds: int = 0
     drafted: int = 0
@@ -101,6 +127,7 @@ class Tally:
     def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
         """Count one round."""
         self.rounds += 1
+        self.decisions.append(stats.decision)
         self.origins.update(token.origin for token in tokens)
         self.run_ahead_asked += stats.ran_ahead
         self.run_ahead_hits += stats.hit
@@ -116,6 +143,8 @@ class Tally:
     ) -> SpeculationReport:
         """Return the report of a request that took total_s seconds so far."""
         return SpeculationReport(
+            how=self.how,
+            decisions=tuple(self.decisions),
             rounds=self.rounds,
             draft_rounds=self.draft_rounds,
             drafted=self.drafted,

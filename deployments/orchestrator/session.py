@@ -19,10 +19,12 @@ from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.tree import below, explicit, first_branch, follow, is_path, is_tree
 from foredraft.types import (
+    Acceptance,
     Base,
     DraftBlock,
     DraftOpen,
     DraftOpened,
+    DraftParams,
     FinishReason,
     ModelInfo,
     Proposal,
@@ -34,6 +36,7 @@ from foredraft.types import (
 
 # The wire's token ids, while the target is not known yet.
 MAX_VOCAB = 1 << 32
+SIMPLE = DraftParams()
 # Outcomes drafted for ahead of a verdict; one until run-ahead covers several.
 RUN_AHEAD_OUTCOMES = 1
 
@@ -59,6 +62,8 @@ class Session:
         self._target: ModelInfo | None = None
         self._view: DrafterView | None = None
         self._opening_len = 0
+        # The hash of the prefix after which the drafter had nothing to propose.
+        self._barren: int | None = None
         self.finish: FinishReason | None = None
 
     # What is known.
@@ -96,7 +101,9 @@ class Session:
 
     # The verifier.
 
-    def verify_open(self, max_draft: int) -> VerifyOpen:
+    def verify_open(
+        self, max_draft: int, acceptance: Acceptance = Acceptance.COUPLED
+    ) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
         request = self._request
         return VerifyOpen(
@@ -106,6 +113,7 @@ class Session:
             self.wanted,
             min(max_draft, self.wanted - 1),
             request.stop_token_ids,
+            acceptance,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -138,6 +146,7 @@ class Session:
             draft.tokens if draft else (),
             min(plain_steps, self.wanted, MAX_PLAIN_STEPS),
             draft.parents if draft else (),
+            draft.q if draft else (),
         )
         self._predicted = ()
         self._ready = None
@@ -169,7 +178,7 @@ class Session:
 
     # The drafter.
 
-    def draft_open(self, proposal: Proposal) -> DraftOpen:
+    def draft_open(self, proposal: Proposal, params: DraftParams = SIMPLE) -> DraftOpen:
         """Return the open that (re)attaches a drafter at the committed prefix."""
         self._opening_len = len(self._prefix)
         request = self._request
@@ -179,6 +188,7 @@ class Session:
             request.sampling,
             proposal,
             self._end,
+            params,
         )
 
     def drafter_opened(self, opened: DraftOpened) -> None:
@@ -191,6 +201,8 @@ class Session:
 
     def draft_request(self, length: int) -> Propose | None:
         """Return the request for up to length tokens after the committed prefix, if any use."""
+        if self._barren == self._prefix.hash:
+            return None
         return self._propose(Prediction((), self.base), length)
 
     def run_ahead_request(self, length: int) -> Propose | None:
@@ -218,6 +230,8 @@ class Session:
             self._ahead.put(block.base.prefix_hash, (request, block))
         elif self.reconcile(request, block) is not None:
             self._ready = (request, block)
+        elif not block.tokens:
+            self._barren = block.base.prefix_hash
 
     def draft(self) -> Draft | None:
         """Return the draft at hand for the committed prefix, None if there is none."""
@@ -238,7 +252,7 @@ class Session:
             return None
         since = self._prefix.tokens[block.base.prefix_len :]
         if not since:
-            whole = (block.tokens, block.parents, block.bonus_guess)
+            whole = (block.tokens, block.parents, block.bonus_guess, block.q)
             return Draft(request, block, 0, *whole) if block.tokens else None
         parents = explicit(block.parents, len(block.tokens))
         node = follow(block.tokens, parents, since)
@@ -248,7 +262,10 @@ class Session:
         guess = block.bonus_guess if node in first_branch(parents) else -1
         if not tokens:
             return None
-        return Draft(request, block, len(since), tokens, () if is_path(left) else left, guess)
+        if is_path(left):
+            q = block.q[-len(tokens) :]
+            return Draft(request, block, len(since), tokens, (), guess, q)
+        return Draft(request, block, len(since), tokens, left, guess, ())
 
     # Rules.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.orchestrator.adl import Observation
-from foredraft.types import Committed, DraftBlock, Propose, Round
+from foredraft.types import Candidates, Committed, DraftBlock, Propose, Round
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The part of a block that is still ahead of the committed tokens, and what it came from.
 
-    tokens and parents are what to verify. trimmed counts the block's tokens that were committed
+    tokens, parents and q are what to verify. trimmed counts the block's tokens that were committed
     meanwhile; bonus_guess is the drafter's guess of the token after the first branch, -1 if there
     is none, or the committed tokens left that branch.
     """
@@ -23,6 +23,7 @@ class Draft:
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     bonus_guess: int
+    q: tuple[Candidates, ...]
 
 
 @dataclass(frozen=True, slots=True)

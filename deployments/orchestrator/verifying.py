@@ -111,7 +111,9 @@ class Verifying:
     async def _open(self) -> VerifyStream:
         try:
             async with asyncio.timeout(self._config.open_timeout_s):
-                stream = await self._port.open(self._session.verify_open(self._max_draft))
+                stream = await self._port.open(
+                    self._session.verify_open(self._max_draft, self._config.acceptance)
+                )
         except TimeoutError:
             raise DeadlineExceeded("no verifier took the session in time") from None
         try:

@@ -9,6 +9,7 @@ import pytest
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
 from foredraft.types import (
+    Candidates,
     DraftBlock,
     DraftOpened,
     FinishReason,
@@ -244,3 +245,25 @@ def test_tokens_that_the_target_does_not_know_never_reach_it() -> None:
 def test_an_empty_request_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
         Session(replace(request(), **fields))  # type: ignore[arg-type]
+
+
+def test_what_a_token_was_drawn_from_travels_and_is_trimmed_with_it() -> None:
+    session = opened_session()
+    asked = ask(session, 3)
+    q = tuple(Candidates((t, t + 1), (3, 1)) for t in (7, 8, 9))
+    block = replace(answer(asked, 7, 8, 9)[1], q=q)
+    session.draft_arrived(asked, block)
+    assert session.next_round(1).q == q
+    later = opened_session()
+    asked = ask(later, 3)
+    commit(later, 7)
+    later.draft_arrived(asked, replace(block, base=asked.base))
+    assert later.next_round(1).q == q[1:]
+
+
+def test_a_drafter_with_nothing_to_propose_is_not_asked_again_for_the_same_prefix() -> None:
+    session = opened_session()
+    session.draft_arrived(*answer(ask(session, 3)))
+    assert session.draft_request(3) is None
+    commit(session, 7)
+    assert session.draft_request(3) is not None
