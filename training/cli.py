@@ -113,6 +113,10 @@ def drafter(
     shards: Annotated[int, typer.Option(help="Batches of continuations to generate first.")] = 60,
     ranks: RanksOption = 2,
     lr: float = 2e-3,
+    start: Annotated[
+        Path | None, typer.Option(help="A drafter to go on from, with a new schedule.")
+    ] = None,
+    layers: Annotated[int, typer.Option(help="Layers to have; ones are added to `start`.")] = 2,
     compiled: CompileOption = True,
 ) -> None:
     """Generate the target's continuations, then distil the drafter on them; both parts resume."""
@@ -128,6 +132,8 @@ def drafter(
         minutes=minutes,
         lr=lr,
         seed=seed,
+        start=start,
+        layers=layers,
         compile=compiled,
     )
     if ranks == 1:

@@ -11,26 +11,33 @@ import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
 from training.distill_data import BlockBatch, Shards
 from training.ranks import ShardedOptimizer, Trained, advance, load_rank, save_rank
 from training.schedule import TimedWSD
-from training.target_model import TargetModel, load_target
+from training.target_model import (
+    NEVER,
+    TargetModel,
+    causal_attention,
+    load_target,
+    masked_attention,
+)
 
 
 @dataclass(frozen=True)
 class DistillRun:
-    """Settings of one distillation; `source_layers` are the target layers that the drafter starts
-    from.
+    """Settings of one distillation.
+
+    The drafter starts from the target's `source_layers`, or goes on from the drafter in `start`,
+    with layers added at its end that change nothing yet if there are fewer than `layers`.
     """
 
     shards: Path
@@ -46,6 +53,8 @@ class DistillRun:
     soft_share: float = 0.5
     base_share: float = 0.35
     source_layers: tuple[int, ...] = (0, 1)
+    start: Path | None = None
+    layers: int = 2
     edge_rank: int = 96
     seed: int = 0
     compile: bool = True
@@ -83,6 +92,19 @@ def drafter_from_target(
     return model
 
 
+def drafter_from_drafter(start: Path, layers: int) -> BlockCausalDLM:
+    """The drafter in a folder, in fp32, with identity layers added up to `layers`."""
+    old = BlockCausalDLM.load(start, torch.float32)
+    model = BlockCausalDLM(replace(old.config, num_layers=max(layers, old.config.num_layers)))
+    model.load_state_dict(old.state_dict(), strict=False)
+    last = old.layers[-1].state_dict()
+    for layer in model.layers[old.config.num_layers :]:
+        layer.load_state_dict(last)
+        nn.init.zeros_(layer.out.weight)
+        nn.init.zeros_(layer.down.weight)
+    return model
+
+
 class DistillLoss(nn.Module):
     """The drafter with its training loss, as one graph."""
 
@@ -97,13 +119,12 @@ class DistillLoss(nn.Module):
         b, m = batch.label.shape
         rows = batch.tokens.shape[1]
         n = rows - m
+        hidden = torch.where(batch.visible, 0.0, NEVER)
 
         def attend(_: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             q, k, v = (x.view(b, rows, *x.shape[1:]).transpose(1, 2) for x in (q, k, v))
-            clean = F.scaled_dot_product_attention(
-                q[:, :, :n], k[:, :, :n], v[:, :, :n], is_causal=True
-            )
-            masks = F.scaled_dot_product_attention(q[:, :, n:], k, v, attn_mask=batch.visible)
+            clean = causal_attention(q[:, :, :n], k[:, :, :n], v[:, :, :n])
+            masks = masked_attention(q[:, :, n:], k, v, hidden)
             return torch.cat((clean, masks), dim=2).transpose(1, 2).flatten(0, 1)
 
         hidden = self.model.forward_rows(
@@ -135,7 +156,13 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     folder.
     """
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
-    model = drafter_from_target(load_target(run.target), run.source_layers, run.edge_rank, run.seed)
+    model = (
+        drafter_from_drafter(run.start, run.layers)
+        if run.start
+        else drafter_from_target(
+            load_target(run.target), run.source_layers, run.edge_rank, run.seed
+        )
+    )
     trained = [
         Trained(parameter, muon=name.startswith("layers.") and parameter.ndim == 2)
         for name, parameter in model.named_parameters()

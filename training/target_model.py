@@ -47,21 +47,29 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 CHUNK = 128
 """Queries that share a product with all keys up to the last of them."""
 
+NEVER = -1e9
+"""Added to the score of a key that may not be seen."""
+
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attention of q, k, v [batch, heads, length, head_dim], as two products and a softmax.
 
-    Compiled, at 512 positions on a CPU, forward and backward take a third of the time that torch's
-    own attention takes.
+    Compiled, at 512 positions on a CPU, forward and backward take less than half of
+    the time of torch's own attention.
     """
     mixed = []
     for start in range(0, q.shape[2], CHUNK):
         queries = q[:, :, start : start + CHUNK]
         end = start + queries.shape[2]
-        future = torch.full((queries.shape[2], end), -1e9).triu(start + 1)
-        scores = (queries @ k[:, :, :end].transpose(2, 3)).float() * q.shape[3] ** -0.5 + future
-        mixed.append(scores.softmax(-1).to(v.dtype) @ v[:, :, :end])
+        future = torch.full((queries.shape[2], end), NEVER).triu(start + 1)
+        mixed.append(masked_attention(queries, k[:, :, :end], v[:, :, :end], future))
     return torch.cat(mixed, dim=2)
+
+
+def masked_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
+    """Attention with `hidden` [..., queries, keys], NEVER or 0, added to the scores."""
+    scores = (q @ k.transpose(2, 3)).float() * q.shape[3] ** -0.5 + hidden
+    return scores.softmax(-1).to(v.dtype) @ v
 
 
 class TargetLayer(nn.Module):

@@ -56,10 +56,10 @@ class RoundStats:
 class SpeculationReport:
     """One request in numbers; times in seconds.
 
-    decisions has one entry for each round. mat and accepted_histogram are over the rounds that had a
-    draft, and exclude the bonus and the correction token. drafting_s is time spent waiting for
-    drafts with nothing under verification, verifying_s for verdicts, waiting_s for anything else
-    (opening, moving, a slow reader).
+    decisions has one entry for each round. mat and accepted_histogram are over the rounds that
+    had a draft, and exclude the bonus and the correction token. drafting_s is time spent waiting
+    for drafts with nothing under verification, verifying_s for verdicts, waiting_s for anything
+    else (opening, moving, a slow reader).
     """
 
     how: How
