@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foredraft.errors import CorruptModelOutput
+from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.tree import ROOT, explicit, is_branch
 from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
 
@@ -28,7 +29,8 @@ class Commit:
 
 def check(asked: Round, verdict: Verdict, vocab_size: int) -> None:
     """Raise CorruptModelOutput if the verdict says more than the round asked for."""
-    most = 1 if asked.draft else asked.plain_steps
+    # A draft is answered by more than one token where the verifier decoded on while it waited.
+    most = MAX_PLAIN_STEPS if asked.draft else asked.plain_steps
     if not (0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most):
         raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
     if not is_branch(verdict.kept, explicit(asked.parents, len(asked.draft))):
@@ -46,16 +48,13 @@ def commit(asked: Round, verdict: Verdict, ending: Ending) -> Commit:
         finish = FinishReason.STOP
         tokens = tokens[: next(i for i, t in enumerate(tokens) if t in ending.stops) + 1]
     kept = min(verdict.accepted, len(tokens))
-    last = _last_origin(asked, verdict)
-    return Commit(
-        tuple(Committed(t, Origin.KEPT if i < kept else last) for i, t in enumerate(tokens)),
-        kept,
-        finish,
-    )
+    origins = [Origin.KEPT] * kept + [_first_origin(asked, verdict)] + [Origin.PLAIN] * len(tokens)
+    labelled = zip(tokens, origins, strict=False)
+    return Commit(tuple(Committed(token, origin) for token, origin in labelled), kept, finish)
 
 
-def _last_origin(asked: Round, verdict: Verdict) -> Origin:
-    """Return how the tokens after the kept ones came about."""
+def _first_origin(asked: Round, verdict: Verdict) -> Origin:
+    """Return how the first token after the kept ones came about."""
     if not asked.draft:
         return Origin.PLAIN
     parents = explicit(asked.parents, len(asked.draft))

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
+from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
     DraftBlock,
@@ -78,11 +79,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.rounds.append((len(self.verifiers) - 1, asked))
 
     @precondition(lambda self: self.rounds)
-    @rule(which=pick)
-    def round_arrives(self, which: int) -> None:
+    @rule(which=pick, known=st.integers(0, 4))
+    def round_arrives(self, which: int, known: int) -> None:
         epoch, asked = self.rounds[which % len(self.rounds)]
         with suppress(PrefixMismatch):
-            self.verdicts.append(decide(self.verifiers[epoch], asked, self.stops))
+            self.verdicts.append(decide(self.verifiers[epoch], asked, self.stops, known))
 
     @precondition(lambda self: self.verdicts)
     @rule(which=pick)
@@ -102,7 +103,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(extra=st.integers(1, 3))
     def verifier_answers_too_much(self, extra: int) -> None:
         _, asked = self.rounds[-1]
-        most = 1 if asked.draft else asked.plain_steps
+        most = MAX_PLAIN_STEPS if asked.draft else asked.plain_steps
         for bad in (
             Verdict(asked.base, 0, (0,) * (most + extra)),
             Verdict(asked.base, len(asked.draft) + extra, (0,)),
