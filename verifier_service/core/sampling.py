@@ -89,6 +89,13 @@ def process(logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> Floats:
     return z
 
 
+def probabilities(z: Floats) -> Floats:
+    """Return p, the softmax of processed logits [rows, vocabulary] whose rows have maximum 0."""
+    mass: Floats = np.exp(z)
+    mass /= mass.sum(axis=-1, keepdims=True)
+    return mass
+
+
 def _nucleus(z: Floats, top_p: float) -> npt.NDArray[np.bool_]:
     """Return which tokens of one row [vocabulary], maximum 0, make up the top-p set.
 
