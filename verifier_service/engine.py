@@ -7,17 +7,18 @@ One thread owns an engine. `open` and `submit` validate before anything is alloc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from foredraft import limits
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.prefix import hash_prefix
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
-from verifier_service.core.batching import plan
+from verifier_service.core.batching import Share, plan
 from verifier_service.core.kv_blocks import KvBlocks
+from verifier_service.core.rules import Decision, Logits, rule_of
 from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
-from verifier_service.model.port import TargetModel
+from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
 
 
@@ -95,7 +96,7 @@ class VerifierEngine:
         self._sessions[handle] = Session(
             session_id=request.session_id,
             slot=self._model.alloc(capacity),
-            sampling=request.sampling,
+            rule=rule_of(request.acceptance, request.sampling, self._argmax),
             stop_token_ids=frozenset(request.stop_token_ids),
             max_draft=request.max_draft,
             commit_limit=commit_limit,
@@ -144,10 +145,11 @@ class VerifierEngine:
                 session.pending.started = started
             if share.decides:
                 draws.extend(session.draws())
-        chosen = choose(self._model.forward(segments), draws, self._argmax)
+        logits = self._model.forward(segments)
+        chosen = choose(logits, draws, self._argmax)
+        decisions = self._judge(shares, segments, chosen, logits)
         spent = self._clock() - started
-        first = 0
-        for share, segment in zip(shares, segments, strict=True):
+        for share in shares:
             # Whoever was served goes to the end of the queue.
             session = self._sessions.pop(share.key)
             self._sessions[share.key] = session
@@ -156,22 +158,41 @@ class VerifierEngine:
             if not share.decides:
                 session.cached += share.rows
                 continue
-            result = self._decide(session, chosen[first : first + segment.wanted], rows)
-            first += segment.wanted
+            result = self._commit(session, decisions[share.key], rows)
             if result is not None:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
 
-    def _decide(
-        self, session: Session, chosen: list[int | None], rows: int
+    def _judge(
+        self,
+        shares: Sequence[Share],
+        segments: Sequence[Segment],
+        chosen: Sequence[int | None],
+        logits: Logits,
+    ) -> dict[int, Decision | None]:
+        """Return, by handle, what the rules make of the rounds; None where a row is unusable."""
+        decisions: dict[int, Decision | None] = {}
+        first = 0
+        for share, segment in zip(shares, segments, strict=True):
+            if not share.decides:
+                continue
+            end = first + segment.wanted
+            tokens = [token for token in chosen[first:end] if token is not None]
+            sound = len(tokens) == segment.wanted
+            session = self._sessions[share.key]
+            decisions[share.key] = session.judge(tokens, logits[first:end]) if sound else None
+            first = end
+        return decisions
+
+    def _commit(
+        self, session: Session, decision: Decision | None, rows: int
     ) -> Verdict | ForedraftError | None:
         """Return how the session's round ended; None if a plain round goes on."""
-        tokens = [token for token in chosen if token is not None]
-        if len(tokens) == len(chosen):
-            verdict = session.decide(tokens, rows)
-            if verdict is not None and verdict.path:
-                self._model.keep(session.slot, verdict.base.prefix_len, verdict.path)
-            return verdict
-        self.corrupted += 1
-        session.pending = None
-        return CorruptModelOutput("the target model's logits are not finite")
+        if decision is None:
+            self.corrupted += 1
+            session.pending = None
+            return CorruptModelOutput("the target model's logits are not finite")
+        verdict = session.commit(decision, rows)
+        if verdict is not None and verdict.path:
+            self._model.keep(session.slot, verdict.base.prefix_len, verdict.path)
+        return verdict

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from foredraft import limits
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.prefix import extend_hash
-from foredraft.tree import check_parents, depths, explicit, is_path
-from foredraft.types import Round, SamplingParams, Timings, Verdict
-from verifier_service.core.acceptance import keep_while_equal
+from foredraft.tree import check_parents, is_path
+from foredraft.types import Round, Timings, Verdict
 from verifier_service.core.batching import Share, Work
+from verifier_service.core.rules import Decision, Logits, Rule
 from verifier_service.core.sampling import Draw
 from verifier_service.model.port import Segment
 
@@ -36,7 +36,7 @@ class Session:
 
     session_id: str
     slot: int
-    sampling: SamplingParams
+    rule: Rule
     stop_token_ids: frozenset[int]
     max_draft: int
     commit_limit: int
@@ -68,6 +68,11 @@ class Session:
         check_parents("parents", request.parents, len(request.draft))
         limits.check_tokens("draft", request.draft, vocab_size)
         limits.check_range("draft length", len(request.draft), 0, self.max_draft)
+        limits.check_candidates("q", request.q, request.draft)
+        for candidates in request.q:
+            limits.check_tokens("q", candidates.tokens, vocab_size)
+        if not (self.rule.trees or is_path(request.parents)):
+            raise InvalidRequest("only the acceptance rule coupled verifies trees", param="parents")
         if not request.draft:
             limits.check_range("plain_steps", request.plain_steps, 1, limits.MAX_PLAIN_STEPS)
         if len(self.tokens) >= self.commit_limit:
@@ -98,18 +103,21 @@ class Session:
     def draws(self) -> list[Draw]:
         """Return how each deciding row of the round under way is drawn."""
         assert self.pending is not None
-        first, asked = len(self.tokens), self.pending.round
-        steps = [0, *depths(explicit(asked.parents, len(asked.draft)))]
-        return [Draw(self.sampling, first + step) for step in steps]
+        return self.rule.draws(self.pending.round, len(self.tokens))
 
-    def decide(self, chosen: Sequence[int], batch_rows: int) -> Verdict | None:
-        """Commit the target's choices; return the verdict once the round is complete.
+    def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
+        """Return what the rule makes of the deciding rows, given the token drawn in each."""
+        assert self.pending is not None
+        return self.rule.decide(self.pending.round, len(self.tokens), chosen, logits)
+
+    def commit(self, decision: Decision, batch_rows: int) -> Verdict | None:
+        """Commit what was decided; return the verdict once the round is complete.
 
         Where it has a path, KV rows base.prefix_len + path[i] now belong at base.prefix_len + i.
         """
         assert self.pending is not None
         pending, draft = self.pending, self.pending.round.draft
-        path, token = keep_while_equal(draft, chosen, pending.round.parents)
+        path, token = decision
         kept = (*(draft[node] for node in path), token)
         self.tokens.extend(kept)
         self.prefix_hash = extend_hash(self.prefix_hash, kept)

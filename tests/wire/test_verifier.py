@@ -19,7 +19,7 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.types import Round, Verdict
+from foredraft.types import Acceptance, Candidates, Round, SamplingParams, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
 from verifier_service.client import VerifierClient, VerifierStream
@@ -134,6 +134,31 @@ async def test_bad_parents_are_refused(parents):
         with pytest.raises(InvalidRequest) as caught:
             await stream.verify(round_after((1, 2, 3), (4, 5), parents))
         assert caught.value.param == "parents"
+
+
+@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK, Acceptance.L2R])
+async def test_a_rule_and_its_q_go_over_the_wire(acceptance):
+    sampling = SamplingParams(temperature=1.0, top_k=1)
+    async with running() as (_, client):
+        stream = await client.open(opening(sampling=sampling, acceptance=acceptance))
+        q = (Candidates((4, 9), (1, 3)), Candidates((8, 5), (1, 1)))
+        first = await stream.verify(round_after((1, 2, 3), (4, 8), q=q))
+        assert (first.accepted, first.path, first.next_tokens) == (1, (), (5,))
+        plain = await stream.verify(round_after((1, 2, 3, 4, 5), number=1))
+        assert plain.next_tokens == (6,)
+        with pytest.raises(InvalidRequest) as caught:
+            await stream.verify(round_after(range(1, 7), (7, 8), (-1, -1), number=2))
+        assert caught.value.param == "parents"
+
+
+@pytest.mark.parametrize("ids", [(VOCAB, 4), (5,), ()])
+async def test_a_bad_q_is_refused(ids):
+    async with running() as (_, client):
+        stream = await client.open(opening(acceptance=Acceptance.REJECTION))
+        q = (Candidates(ids, (1,) * len(ids)),)
+        with pytest.raises(InvalidRequest) as caught:
+            await stream.verify(round_after((1, 2, 3), (4,), q=q))
+        assert caught.value.param.startswith("q")
 
 
 async def test_a_draft_token_out_of_range_ends_only_its_session():

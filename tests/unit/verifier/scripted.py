@@ -9,7 +9,15 @@ import numpy as np
 
 from foredraft.prefix import hash_prefix
 from foredraft.tree import branch
-from foredraft.types import Base, ModelInfo, Round, SamplingParams, VerifyOpen
+from foredraft.types import (
+    Acceptance,
+    Base,
+    Candidates,
+    ModelInfo,
+    Round,
+    SamplingParams,
+    VerifyOpen,
+)
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.model.port import Segment
@@ -85,10 +93,17 @@ def opening(
     draft: int = 8,
     stop: Sequence[int] = (),
     sampling: SamplingParams | None = None,
+    acceptance: Acceptance = Acceptance.COUPLED,
 ) -> VerifyOpen:
     """Return an open message."""
     return VerifyOpen(
-        session_id, tuple(prefix), sampling or SamplingParams(), new, draft, tuple(stop)
+        session_id,
+        tuple(prefix),
+        sampling or SamplingParams(),
+        new,
+        draft,
+        tuple(stop),
+        acceptance,
     )
 
 
@@ -100,7 +115,8 @@ def round_after(
     number: int = 0,
     steps: int = 1,
     session_id: str = "s",
+    q: Sequence[Candidates] = (),
 ) -> Round:
     """Return a round on a prefix."""
     base = Base(session_id, number, len(prefix), hash_prefix(prefix))
-    return Round(base, tuple(draft), 0 if draft else steps, tuple(parents))
+    return Round(base, tuple(draft), 0 if draft else steps, tuple(parents), tuple(q))
