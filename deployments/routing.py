@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from deployments.ray_platform import choose_replica
+from deployments.spare import Spare
 from foredraft.errors import Overloaded, Unavailable
 
 if TYPE_CHECKING:
@@ -35,13 +37,15 @@ class PinnedReplicas(Generic[Req, Str]):
     """Opens sessions on replicas of one deployment; a session stays with its address.
 
     A replica that is gone or full is passed over up to three times. One channel per address is
-    shared by all sessions.
+    shared by all sessions. Serve is asked for the next session's replica while this one runs: its
+    answer takes longer than a short prompt.
     """
 
     def __init__(
         self, handle: DeploymentHandle[Any], connect: Callable[[str], Client[Req, Str]]
     ) -> None:
         self._handle = handle
+        self._spare = Spare(self._choose, time.monotonic)
         self._connect = connect
         self._clients: dict[str, Client[Req, Str]] = {}
 
@@ -49,7 +53,7 @@ class PinnedReplicas(Generic[Req, Str]):
         """Open the session on a replica; raise Unavailable or Overloaded when none takes it."""
         failure: Unavailable | Overloaded = Unavailable("no replica is running")
         for _ in range(_ATTEMPTS):
-            address = str((await choose_replica(self._handle, _CHOOSE_TIMEOUT_S))["grpc"])
+            address = await self._spare.take()
             client = self._clients.get(address)
             if client is None:
                 client = self._clients[address] = self._connect(address)
@@ -62,3 +66,6 @@ class PinnedReplicas(Generic[Req, Str]):
                 self._clients.pop(address, None)
                 await client.close()
         raise failure
+
+    async def _choose(self) -> str:
+        return str((await choose_replica(self._handle, _CHOOSE_TIMEOUT_S))["grpc"])
