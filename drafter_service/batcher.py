@@ -179,24 +179,28 @@ class Batcher:
             self._propose(engine, batch)
 
     def _propose(self, engine: DrafterEngine, batch: dict[int, _Ask]) -> None:
+        """Run a batch; post each answer as soon as it is known."""
         begin = time.perf_counter()
-        requests = [(ask.handle, ask.request) for ask in batch.values()]
-        answers = _attempt(engine.propose, requests)
-        compute_us = int(1e6 * (time.perf_counter() - begin))
-        if isinstance(answers, BaseException):
-            answers = [answers] * len(requests)
-        settled: list[tuple[asyncio.Future[Any], Any]] = []
-        for ask, answer in zip(batch.values(), answers, strict=True):
-            if isinstance(answer, DraftBlock):
-                wait = begin - ask.arrived
-                # A running mean over the last dozens of proposals.
-                self._wait_s += 0.05 * (wait - self._wait_s)
-                self._blocks += 1
-                timings = replace(answer.timings, queue_us=int(1e6 * wait), compute_us=compute_us)
-                answer = replace(answer, timings=timings)
-            settled.append((ask.answer, answer))
         self._batches += 1
-        self._post(settled)
+        waiting = dict(batch)
+
+        def run(requests: list[tuple[int, Propose]]) -> None:
+            for answers in engine.answers(requests):
+                self._post([self._settled(waiting.pop(h), a, begin) for h, a in answers.items()])
+
+        failure = _attempt(run, [(ask.handle, ask.request) for ask in batch.values()])
+        self._post([(ask.answer, failure) for ask in waiting.values()])
+
+    def _settled(self, ask: _Ask, answer: Any, begin: float) -> tuple[asyncio.Future[Any], Any]:
+        if isinstance(answer, DraftBlock):
+            wait = begin - ask.arrived
+            # A running mean over the last dozens of proposals.
+            self._wait_s += 0.05 * (wait - self._wait_s)
+            self._blocks += 1
+            compute_us = int(1e6 * (time.perf_counter() - begin))
+            timings = replace(answer.timings, queue_us=int(1e6 * wait), compute_us=compute_us)
+            answer = replace(answer, timings=timings)
+        return ask.answer, answer
 
     def _post(self, settled: list[tuple[asyncio.Future[Any], Any]]) -> None:
         try:

@@ -151,7 +151,7 @@ def _checked(message: drafter_pb2.DraftBlock, request: Propose, vocab_size: int)
         block = codec.draft_block_from_pb(message)
         limits.check_tokens("tokens", block.tokens, vocab_size)
         limits.check_range("bonus_guess", block.bonus_guess, -1, vocab_size - 1)
-        limits.check_range("tokens length", len(block.tokens), 1, request.num_tokens)
+        limits.check_range("tokens length", len(block.tokens), 0, request.num_tokens)
         limits.check_range("generated_len", block.generated_len, 0, request.num_tokens)
     except InvalidRequest as error:
         raise CorruptModelOutput(f"the drafter's block is malformed: {error}") from error

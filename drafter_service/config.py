@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foredraft.limits import MAX_DRAFT
+from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT
 from foredraft.strict import StrictModel
 
 Weight = Annotated[float, Field(ge=0)]
@@ -48,6 +48,33 @@ class HybridConfig(StrictModel):
     """Above it, where a text seldom repeats itself to the letter."""
 
 
+class LookupConfig(StrictModel):
+    """Copying alone, without a model (prompt lookup decoding)."""
+
+    shortest: int = Field(default=2, ge=1, le=8)
+    """Least length of a match, in tokens."""
+    max_tokens: int = Field(default=15, ge=1, le=MAX_DRAFT)
+    """Most tokens of a block."""
+
+
+class SampledConfig(StrictModel):
+    """Drafts that say what each token was drawn from (core/sampled.py)."""
+
+    candidates: int = Field(default=32, ge=1, le=MAX_CANDIDATES)
+    """Most candidates that a token is drawn from; what travels grows with it."""
+
+
+class ExtendConfig(StrictModel):
+    """How a path grows where a session asks for params.extend (FailFast)."""
+
+    block: int = Field(default=7, ge=1, le=MAX_DRAFT)
+    """Tokens drafted at once; cut to what the model's mask slots allow."""
+    confidence: float = Field(default=0.5, ge=0, le=1)
+    """Least probability of each token of a block that is to be followed by another."""
+    max_tokens: int = Field(default=31, ge=1, le=MAX_DRAFT)
+    """Most tokens of a path; fewer if fewer are asked for."""
+
+
 class TreeConfig(StrictModel):
     """How a draft tree is grown (core/draft_tree.py, TreeParams)."""
 
@@ -77,6 +104,9 @@ class DrafterConfig(StrictModel):
     cps: CPSConfig = CPSConfig()
     tree: TreeConfig = TreeConfig()
     hybrid: HybridConfig = HybridConfig()
+    lookup: LookupConfig = LookupConfig()
+    sampled: SampledConfig = SampledConfig()
+    extend: ExtendConfig = ExtendConfig()
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
     """0 picks a free one."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.passes import Pass, Passes
 from drafter_service.core.prefix_chain import PrefixChain
 from drafter_service.core.proposals import Drafted
 from drafter_service.kv_slots import KVSlots
@@ -25,6 +26,19 @@ class _Session:
     request: DraftOpen
     strategy: Strategy
     chain: PrefixChain = field(default_factory=PrefixChain)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A proposal under way: what it waits for, and how far its text is in the cache."""
+
+    handle: int
+    session: _Session
+    request: Propose
+    passes: Passes[Drafted]
+    asked: Pass | None = None
+    held: int = 0
+    rows: int = 0
 
 
 class DrafterEngine:
@@ -80,7 +94,7 @@ class DrafterEngine:
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
-        return handle, DraftOpened(self._info, self._most_tokens(session))
+        return handle, DraftOpened(self._info, session.strategy.most_tokens)
 
     def close(self, handle: int) -> None:
         """Free the session; closing twice is harmless."""
@@ -88,38 +102,52 @@ class DrafterEngine:
         self._slots.release(handle)
 
     def propose(self, requests: Sequence[tuple[int, Propose]]) -> list[DraftBlock | ForedraftError]:
-        """Return each request's block or error, from one forward pass for all of them.
-
-        Handles must be distinct. A long prefix that is not cached is fed in passes of its own
-        first. Blocks' timings hold batch_rows only.
-        """
+        """Return each request's block or error (see answers)."""
         answers: dict[int, DraftBlock | ForedraftError] = {}
-        ready: list[tuple[int, Propose]] = []
-        for handle, request in requests:
-            try:
-                self._advance(handle, request)
-                copied = self._copied(handle, request)
-                if copied is None:
-                    ready.append((handle, request))
-                else:
-                    answers[handle] = copied
-            except ForedraftError as error:
-                answers[handle] = error
-        step = self._capabilities.cache_slots
-        for start in range(0, len(ready), step):
-            answers.update(self._draft(ready[start : start + step]))
+        for known in self.answers(requests):
+            answers.update(known)
         return [answers[handle] for handle, _ in requests]
 
-    def _most_tokens(self, session: _Session) -> int:
-        return session.strategy.most_tokens(self._capabilities.max_block)
+    def answers(
+        self, requests: Sequence[tuple[int, Propose]]
+    ) -> Iterator[dict[int, DraftBlock | ForedraftError]]:
+        """Yield blocks or errors by handle, after each pass those that it completed.
 
-    def _advance(self, handle: int, request: Propose) -> None:
+        Handles must be distinct. Every pass serves all that still wait. A long prefix that is not
+        cached is fed in passes of its own first. Blocks' timings hold batch_rows only, summed over
+        their passes.
+        """
+        done: dict[int, DraftBlock | ForedraftError] = {}
+        drafts: list[_Draft] = []
+        for handle, request in requests:
+            try:
+                draft = self._begin(handle, request)
+            except ForedraftError as error:
+                done[handle] = error
+                continue
+            block = _resume(draft, None)
+            if block is None:
+                drafts.append(draft)
+            else:
+                done[handle] = block
+        if done:
+            yield done
+        step = self._capabilities.cache_slots
+        for start in range(0, len(drafts), step):
+            waiting = drafts[start : start + step]
+            while waiting:
+                done = self._pass(waiting)
+                waiting = [draft for draft in waiting if draft.handle not in done]
+                if done:
+                    yield done
+
+    def _begin(self, handle: int, request: Propose) -> _Draft:
         """Move the session's context to request.base; on error it stays as it was."""
         session = self._sessions.get(handle)
         base = request.base
         if session is None or base.session_id != session.request.session_id:
             raise PrefixMismatch(f"session {base.session_id!r} is not open on this stream")
-        limits.check_range("num_tokens", request.num_tokens, 1, self._most_tokens(session))
+        limits.check_range("num_tokens", request.num_tokens, 1, session.strategy.most_tokens)
         longest = min(session.request.max_len, self._capacity - 1)
         limits.check_range("base.prefix_len", base.prefix_len, 1, longest)
         limits.check_range("keep_len", request.keep_len, 0, len(session.chain))
@@ -127,63 +155,68 @@ class DrafterEngine:
         if session.chain.hash_after(request.keep_len, request.append) != base.prefix_hash:
             raise PrefixMismatch("the tokens named do not hash to base.prefix_hash")
         same = session.chain.assign(request.keep_len, request.append)
-        session.strategy.assign(same, session.chain.tokens[same:])
-        self._slots.limit(handle, same)
-
-    def _copied(self, handle: int, request: Propose) -> DraftBlock | None:
-        """Return a block that needs no pass; the cache catches up with the next one that does."""
-        session = self._sessions[handle]
         context = session.chain.tokens
-        room = self._capacity - len(context) - 1
-        path = session.strategy.copy(min(request.num_tokens, room), context) if room > 0 else None
-        return None if path is None else _block(session, request, path, 0)
+        session.strategy.assign(same, context[same:])
+        self._slots.limit(handle, same)
+        room = self._capacity - len(context)
+        passes = session.strategy.draft(request.num_tokens, context, room)
+        return _Draft(handle, session, request, passes)
 
-    def _draft(
-        self, batch: Sequence[tuple[int, Propose]]
-    ) -> dict[int, DraftBlock | ForedraftError]:
-        blocks = [self._block_request(handle, request) for handle, request in batch]
+    def _pass(self, drafts: Sequence[_Draft]) -> dict[int, DraftBlock | ForedraftError]:
+        """Run one pass for all drafts; return the answers of those that it completed."""
+        blocks = [self._block_request(draft) for draft in drafts]
         rows = sum(len(b.tokens) + b.num_slots for b in blocks)
         scores = self._model.draft(blocks)
-        for handle, _ in batch:
-            self._slots.store(handle, len(self._sessions[handle].chain))
-        return {
-            handle: self._finish(handle, request, block_scores, rows)
-            for (handle, request), block_scores in zip(batch, scores, strict=True)
-        }
+        done: dict[int, DraftBlock | ForedraftError] = {}
+        for draft, block, block_scores in zip(drafts, blocks, scores, strict=True):
+            draft.held = block.start + len(block.tokens)
+            draft.rows += rows
+            # Drafted tokens behind the context are cached only while the proposal lasts.
+            self._slots.store(draft.handle, len(draft.session.chain))
+            answer = _resume(draft, block_scores)
+            if answer is not None:
+                done[draft.handle] = answer
+        return done
 
-    def _block_request(self, handle: int, request: Propose) -> BlockRequest:
+    def _block_request(self, draft: _Draft) -> BlockRequest:
         """Return the session's part of the pass, its missing tokens fed in chunks before."""
-        session = self._sessions[handle]
-        tokens = session.chain.tokens
-        slot, cached = self._slots.acquire(handle, len(tokens) - 1)
-        # Near the model's longest sequence the block is shorter than asked.
-        num_slots = min(session.strategy.slots(request.num_tokens), self._capacity - len(tokens))
+        asked = draft.asked
+        assert asked is not None
+        text, last = asked.text, len(asked.text) - 1
+        slot, cached = self._slots.acquire(draft.handle, last)
         if self._capabilities.prefix_kv == "none":
-            return BlockRequest(slot, 0, tuple(tokens), num_slots)
-        while len(tokens) - cached > self._prefill_rows:
-            chunk = tokens[cached : cached + self._prefill_rows]
+            return BlockRequest(slot, 0, tuple(text), asked.num_slots, asked.filled)
+        cached = max(cached, min(draft.held, last))
+        while len(text) - cached > self._prefill_rows:
+            chunk = text[cached : cached + self._prefill_rows]
             self._model.draft([BlockRequest(slot, cached, chunk, 0)])
             cached += len(chunk)
-            self._slots.store(handle, cached)
-        return BlockRequest(slot, cached, tokens[cached:], num_slots)
-
-    def _finish(
-        self, handle: int, request: Propose, scores: BlockScores, rows: int
-    ) -> DraftBlock | ForedraftError:
-        if not np.isfinite(scores.log_q).all():
-            return CorruptModelOutput("the drafter's scores are not finite")
-        session = self._sessions[handle]
-        drafted = session.strategy.draw(scores, request.num_tokens, session.chain.tokens)
-        return _block(session, request, drafted, rows)
+            self._slots.store(draft.handle, cached)
+        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled)
 
 
-def _block(session: _Session, request: Propose, drafted: Drafted, rows: int) -> DraftBlock:
+def _resume(draft: _Draft, scores: BlockScores | None) -> DraftBlock | ForedraftError | None:
+    """Run a draft on to its next pass, from its beginning or its last one's scores.
+
+    Return its block, or its error, if it asks for no further pass.
+    """
+    if scores is not None and not np.isfinite(scores.log_q).all():
+        return CorruptModelOutput("the drafter's scores are not finite")
+    try:
+        draft.asked = next(draft.passes) if scores is None else draft.passes.send(scores)
+        return None
+    except StopIteration as end:
+        return _block(draft, end.value)
+
+
+def _block(draft: _Draft, drafted: Drafted) -> DraftBlock:
     return DraftBlock(
-        base=request.base,
+        base=draft.request.base,
         tokens=drafted.tokens,
         parents=drafted.parents,
-        proposal=session.request.proposal,
+        proposal=draft.session.request.proposal,
         generated_len=drafted.generated_len,
         bonus_guess=drafted.bonus_guess,
-        timings=Timings(batch_rows=rows),
+        timings=Timings(batch_rows=draft.rows),
+        q=drafted.q,
     )

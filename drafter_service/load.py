@@ -8,18 +8,9 @@ from pathlib import Path
 import torch
 
 from drafter_service.config import DrafterConfig, ScorerConfig
-from drafter_service.core.causal_scorer import (
-    CausalScorer,
-    EdgeScorer,
-    KenLMScorer,
-    Mixture,
-    Uniform,
-)
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import TreeParams
+from drafter_service.core.causal_scorer import KenLMScorer
 from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
 from drafter_service.core.ngram_table import NgramTable
-from drafter_service.core.path_search import SearchParams
 from drafter_service.core.static_ngram import StaticNgram
 from drafter_service.engine import DrafterEngine
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
@@ -29,8 +20,8 @@ from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.native import library
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
-from drafter_service.model.port import Capabilities, DiffusionLM
-from drafter_service.strategies import CPS, Argmax, Coupled, DraftTree, Hybrid, Strategy
+from drafter_service.model.port import DiffusionLM
+from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
@@ -55,7 +46,13 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     model = load_model(config)
     capabilities = model.capabilities
-    strategies = Strategies(config, capabilities, _load_ngram(config.model, config.cps.scorer))
+    scorer = config.cps.scorer
+    strategies = Strategies(
+        config,
+        capabilities,
+        _load_ngram(config.model, scorer),
+        _load_kenlm(scorer) if scorer.kenlm > 0 else None,
+    )
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
@@ -68,55 +65,6 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)
     return engine
-
-
-class Strategies:
-    """Makes a session's strategy; what all sessions share is made once."""
-
-    def __init__(
-        self, config: DrafterConfig, capabilities: Capabilities, static: StaticNgram | None
-    ) -> None:
-        self._hybrid, self._scorers = config.hybrid, config.cps.scorer
-        self._capabilities, self._static = capabilities, static
-        self._kenlm = _load_kenlm(self._scorers) if self._scorers.kenlm > 0 else None
-        cps = config.cps
-        self._search = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
-        self._tree = TreeParams(**config.tree.model_dump())
-
-    def make(self, request: DraftOpen) -> Strategy:
-        """Return the strategy that the request asks for."""
-        eos = self._capabilities.eos
-        match request.proposal:
-            case Proposal.ARGMAX:
-                return Argmax(eos)
-            case Proposal.COUPLED:
-                return Coupled(eos, request.sampling)
-            case Proposal.TREE:
-                return DraftTree(eos, request.sampling, self._tree)
-            case Proposal.HYBRID:
-                greedy = request.sampling.temperature == 0
-                hybrid = self._hybrid
-                shortest = hybrid.shortest if greedy else hybrid.shortest_sampled
-                return Hybrid(eos, request.sampling, self._tree, shortest)
-            case Proposal.CPS:
-                config = self._scorers
-                ngram = ContextNgram(
-                    self._capabilities.vocab_size, config.context_order, config.context_window
-                )
-                return CPS(eos, request.sampling, self._search, self._scorer(ngram), ngram)
-
-    def _scorer(self, ngram: ContextNgram) -> CausalScorer:
-        config = self._scorers
-        parts: list[tuple[float, CausalScorer]] = [
-            (config.edge, EdgeScorer()),
-            (config.context, ngram),
-        ]
-        if self._static is not None:
-            parts.append((config.static, self._static))
-        if self._kenlm is not None:
-            parts.append((config.kenlm, self._kenlm))
-        parts = [part for part in parts if part[0] > 0]
-        return Mixture(parts) if parts else Uniform()
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:

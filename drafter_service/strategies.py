@@ -1,153 +1,211 @@
-"""One session's way from diffusion scores to a block: the proposal strategies, with their state."""
+"""A session's way of drafting: which passes it asks for and what it makes of them. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from drafter_service.core.causal_scorer import CausalScorer
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import TreeParams
-from drafter_service.core.lattice import BlockScores
+from drafter_service.core.denoising import Denoiser, least_confidence
 from drafter_service.core.lookup import continuation
-from drafter_service.core.path_search import SearchParams
-from drafter_service.core.proposals import (
-    Drafted,
-    argmax_path,
-    copied_path,
-    coupled_path,
-    cps_path,
-    tree_block,
-)
+from drafter_service.core.passes import Pass, Passes
+from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path, coupled_path
+from drafter_service.draws import Draw
 from foredraft.types import SamplingParams
 
 
 class Strategy(Protocol):
-    """Draws one session's blocks; told of every change of the session's context."""
+    """Drafts one session's blocks; told of every change of the session's context."""
 
-    def most_tokens(self, slots: int) -> int:
-        """Return the most tokens of a block from a model of that many mask slots."""
-
-    def slots(self, num_tokens: int) -> int:
-        """Return how many mask slots a block of num_tokens tokens is drawn from."""
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a block."""
 
     def assign(self, keep_len: int, append: Sequence[int]) -> None:
         """The context is now its first keep_len tokens + append."""
 
-    def copy(self, num_tokens: int, context: Sequence[int]) -> Drafted | None:
-        """Return a block that needs no pass of the model, None if there is none to trust."""
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return a block of up to num_tokens tokens, none if there is nothing to propose.
 
-    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> Drafted:
-        """Return the block over scores' slots, which follow the context; they may be fewer than
-        `slots` asked for.
+        room, at least 1, is how many more tokens and slots the model can hold behind the context.
         """
 
 
-class _FromScores:
-    """A strategy whose every block is a path out of the model's scores, a slot for each token."""
+class Diffusion:
+    """One block of mask slots, denoised and drawn from (DiffuSpec Sec. 4.1)."""
 
-    def most_tokens(self, slots: int) -> int:
-        """Return a token for each slot but the last, which is for the guess of what follows."""
-        return slots - 1
+    def __init__(self, denoiser: Denoiser, draw: Draw, max_slots: int) -> None:
+        self._denoiser, self._draw, self._max_slots = denoiser, draw, max_slots
 
-    def slots(self, num_tokens: int) -> int:
-        """Return one more than there are tokens."""
-        return num_tokens + 1
-
-    def copy(self, num_tokens: int, context: Sequence[int]) -> Drafted | None:
-        """Return None."""
-        return None
-
-
-class Argmax(_FromScores):
-    """Each slot's best candidate by itself."""
-
-    def __init__(self, eos: int) -> None:
-        self._eos = eos
+    @property
+    def most_tokens(self) -> int:
+        """What the draw can make of the model's slots."""
+        return self._draw.most_tokens(self._max_slots)
 
     def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
+        """Tell the draw."""
+        self._draw.assign(keep_len, append)
 
-    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> Drafted:
-        """Return argmax_path."""
-        return argmax_path(scores, num_tokens, self._eos)
-
-
-class Coupled(_FromScores):
-    """A walk that shares the target's noise."""
-
-    def __init__(self, eos: int, sampling: SamplingParams) -> None:
-        self._eos, self._sampling = eos, sampling
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
-
-    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> Drafted:
-        """Return coupled_path."""
-        return coupled_path(scores, num_tokens, self._eos, self._sampling, len(context))
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return the block drawn; near the model's longest sequence it is shorter."""
+        count = min(num_tokens, self.most_tokens)
+        slots = min(self._draw.slots(count), self._max_slots, room)
+        scores = yield from self._denoiser.denoise(context, slots)
+        return self._draw.draw(scores, count, context, len(context))
 
 
-class CPS(_FromScores):
-    """Path search with a causal proxy, part of which learns the session's own text."""
+@dataclass(frozen=True, slots=True)
+class ExtendParams:
+    """How a path grows: by `block` tokens while each has `confidence`, up to max_tokens in all."""
 
-    def __init__(
-        self,
-        eos: int,
-        sampling: SamplingParams,
-        params: SearchParams,
-        scorer: CausalScorer,
-        ngram: ContextNgram,
-    ) -> None:
-        self._eos, self._sampling, self._params = eos, sampling, params
-        self._scorer, self._ngram = scorer, ngram
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Count the new context."""
-        self._ngram.truncate(keep_len)
-        self._ngram.extend(append)
-
-    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> Drafted:
-        """Return cps_path."""
-        return cps_path(
-            scores, num_tokens, self._eos, self._sampling, context, self._scorer, self._params
-        )
+    block: int
+    confidence: float
+    max_tokens: int
 
 
-class DraftTree(_FromScores):
-    """A best-first tree under a budget of nodes: several likely tokens at each depth."""
+class Extended:
+    """Short blocks, one behind the other while all of the last one's tokens are confident.
 
-    def __init__(self, eos: int, sampling: SamplingParams, params: TreeParams) -> None:
-        self._eos, self._sampling, self._params = eos, sampling, params
-
-    def most_tokens(self, slots: int) -> int:
-        """Return the most nodes; they share the slots."""
-        return self._params.max_nodes
-
-    def slots(self, num_tokens: int) -> int:
-        """Return the tree's depth."""
-        return min(num_tokens, self._params.depth)
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
-
-    def draw(self, scores: BlockScores, num_tokens: int, context: Sequence[int]) -> Drafted:
-        """Return tree_block."""
-        return tree_block(scores, num_tokens, self._eos, self._sampling, len(context), self._params)
-
-
-class Hybrid(DraftTree):
-    """Copies where the text repeats itself, at no cost; elsewhere a tree of the model.
-
-    shortest is the least length of a match, in tokens, that is trusted.
+    FailFast (arXiv 2512.20573): fail fast where the text is hard, run far where it is easy. Tokens
+    drafted before are text to the next block. sampling gives the confidence (log_odds). Whether a
+    token is drafted depends on the tokens before it alone, so the rules that draw from q stay
+    exact.
     """
 
     def __init__(
-        self, eos: int, sampling: SamplingParams, params: TreeParams, shortest: int
+        self, denoiser: Denoiser, draw: Draw, sampling: SamplingParams, params: ExtendParams
     ) -> None:
-        super().__init__(eos, sampling, params)
-        self._shortest = shortest
+        self._denoiser, self._draw = denoiser, draw
+        self._sampling, self._params = sampling, params
 
-    def copy(self, num_tokens: int, context: Sequence[int]) -> Drafted | None:
-        """Return what followed the longest earlier match of the context's end."""
-        found = continuation(context, num_tokens + 1, self._shortest)
-        return copied_path(found, num_tokens, self._eos) if found else None
+    @property
+    def most_tokens(self) -> int:
+        """The configured maximum."""
+        return self._params.max_tokens
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Tell the draw."""
+        self._draw.assign(keep_len, append)
+
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return the blocks as one; num_tokens bounds them all together."""
+        whole = Drafted((), 0, NO_GUESS)
+        text = context
+        left = min(num_tokens, self.most_tokens)
+        while left:
+            count = min(left, self._params.block)
+            slots = min(self._draw.slots(count), room - len(whole.tokens))
+            scores = yield from self._denoiser.denoise(text, slots)
+            block = self._draw.draw(scores, count, text, len(context))
+            confidence = least_confidence(scores, block.tokens, self._sampling, len(text))
+            whole = replace(
+                block,
+                tokens=whole.tokens + block.tokens,
+                generated_len=whole.generated_len + block.generated_len,
+                q=whole.q + block.q,
+            )
+            # No guess: the block reached its end or the model's.
+            if block.bonus_guess == NO_GUESS or confidence < self._params.confidence:
+                break
+            text = [*text, *block.tokens]
+            left -= count
+        return whole
+
+
+class Autoregressive:
+    """One mask slot and one pass for each token, which is text to the next (Leviathan et al. 2023).
+
+    What SPS does with a small autoregressive model, done with the diffusion model: the baseline of
+    one pass for each token. Likeliest tokens at temperature 0, the target's noise above.
+    """
+
+    def __init__(self, eos: int, sampling: SamplingParams, most_tokens: int) -> None:
+        self._eos, self._sampling = eos, sampling
+        self.most_tokens = most_tokens
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Nothing is kept of the context."""
+
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return the tokens; there is no guess, which would take one more pass."""
+        text = list(context)
+        for _ in range(min(num_tokens, self.most_tokens, room)):
+            scores = yield Pass(text, 1)
+            step = coupled_path(scores, 1, self._eos, self._sampling, len(text))
+            text += step.tokens
+            if text[-1] == self._eos:
+                break
+        return copied_path(text[len(context) :], num_tokens, self._eos)
+
+
+class Lookup:
+    """Copies what followed the longest earlier match of the text's end (prompt lookup decoding).
+
+    shortest is the least length of a match, in tokens, that is trusted. Needs no pass.
+    """
+
+    def __init__(self, eos: int, shortest: int, most_tokens: int) -> None:
+        self._eos, self._shortest = eos, shortest
+        self.most_tokens = most_tokens
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Nothing is kept of the context."""
+
+    def copy(self, num_tokens: int, context: Sequence[int], room: int) -> Drafted:
+        """Return the copied block, empty if there is no match."""
+        count = min(num_tokens, self.most_tokens, room)
+        found = continuation(context, count + 1, self._shortest)
+        return copied_path(found, count, self._eos)
+
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return `copy`."""
+        yield from ()
+        return self.copy(num_tokens, context, room)
+
+
+class Hybrid:
+    """Copies where the text repeats itself, at no cost; elsewhere the model drafts."""
+
+    def __init__(self, lookup: Lookup, model: Strategy) -> None:
+        self._lookup, self._model = lookup, model
+
+    @property
+    def most_tokens(self) -> int:
+        """The model's."""
+        return self._model.most_tokens
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Tell the model's strategy."""
+        self._model.assign(keep_len, append)
+
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return what is copied, else what the model drafts."""
+        copied = self._lookup.copy(num_tokens, context, room)
+        if copied.tokens:
+            return copied
+        return (yield from self._model.draft(num_tokens, context, room))
+
+
+class Opening:
+    """Another strategy for the text's beginning: SpecDiff's sequence initialisation (Table 4).
+
+    `first` drafts every block that begins before position `until`, `then` all others.
+    """
+
+    def __init__(self, first: Strategy, then: Strategy, until: int) -> None:
+        self._first, self._then, self._until = first, then, until
+
+    @property
+    def most_tokens(self) -> int:
+        """The more of both; each keeps to its own."""
+        return max(self._first.most_tokens, self._then.most_tokens)
+
+    def assign(self, keep_len: int, append: Sequence[int]) -> None:
+        """Tell both."""
+        self._first.assign(keep_len, append)
+        self._then.assign(keep_len, append)
+
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
+        """Return the block of the strategy whose turn it is."""
+        strategy = self._first if len(context) < self._until else self._then
+        return strategy.draft(num_tokens, context, room)

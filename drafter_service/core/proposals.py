@@ -23,7 +23,7 @@ from drafter_service.core.lattice import (
 from drafter_service.core.path_search import SearchParams, beam_search
 from foredraft.noise import gumbel
 from foredraft.tree import first_branch
-from foredraft.types import SamplingParams
+from foredraft.types import Candidates, SamplingParams
 
 NO_GUESS = -1
 
@@ -34,18 +34,19 @@ class Drafted:
 
     A path's tokens end at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is
     where the pass had no slot for it. parents are empty for a path; a tree's guess is for the token
-    after its first branch.
+    after its first branch. q[i] is what token i was drawn from; empty if one-hot.
     """
 
     tokens: tuple[int, ...]
     generated_len: int
     bonus_guess: int
     parents: tuple[int, ...] = ()
+    q: tuple[Candidates, ...] = ()
 
 
 def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
     """Return each slot's best candidate by itself; scores has up to num_tokens + 1 slots."""
-    return _split(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
+    return split_path(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
 
 
 def coupled_path(
@@ -68,7 +69,7 @@ def coupled_path(
         path.append(int(row[chosen]))
         if path[-1] == eos:
             break
-    return _split(path, scores, num_tokens, eos)
+    return split_path(path, scores, num_tokens, eos)
 
 
 def cps_path(
@@ -92,7 +93,7 @@ def cps_path(
         noise = np.where(allowed, noise, NEVER)
     lattice = prune(scores, noise, sampling.temperature, params.tau, params.max_candidates, eos)
     path = beam_search(lattice, scorer.bind(lattice, context), params, sampling.temperature, eos)
-    return _split(path, scores, num_tokens, eos)
+    return split_path(path, scores, num_tokens, eos)
 
 
 def tree_block(
@@ -113,7 +114,7 @@ def tree_block(
     log_odds = child_log_odds(
         scores,
         noise,
-        lambda logits: _process_rows(logits, sampling),
+        lambda logits: process_rows(logits, sampling),
         params.noisy_sharpness if noisy else params.sharpness,
     )
     tree = grow(scores, log_odds, num_tokens, params, eos)
@@ -129,7 +130,7 @@ def tree_block(
 
 
 def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:
-    """Return found tokens, at least one, as a block; the one behind num_tokens is the guess."""
+    """Return found tokens, if any, as a block; the one behind num_tokens is the guess."""
     tokens = tuple(found[:num_tokens])
     if eos in tokens:
         tokens = tokens[: tokens.index(eos) + 1]
@@ -169,7 +170,7 @@ def process(logits: Floats, sampling: SamplingParams) -> Floats:
     return scaled
 
 
-def _process_rows(logits: Floats, sampling: SamplingParams) -> Floats:
+def process_rows(logits: Floats, sampling: SamplingParams) -> Floats:
     """Return `process` of each row of logits [..., M]."""
     if not _filters(sampling):
         return process(logits, sampling)
@@ -183,7 +184,7 @@ def _filters(sampling: SamplingParams) -> bool:
     return drops and sampling.temperature > 0
 
 
-def _split(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
+def split_path(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
     """Cut a path over up to num_tokens + 1 slots into a block and the guess of what follows."""
     tokens = tuple(path[:num_tokens])
     if eos in tokens:

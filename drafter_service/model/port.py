@@ -8,6 +8,9 @@ from typing import Literal, Protocol
 
 from drafter_service.core.lattice import BlockScores
 
+FILLED = -1e4
+"""Bounds the log-probability of any other token at a slot that holds one: finite, e^-10000 is 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -16,7 +19,8 @@ class Capabilities:
     max_block is the largest number of mask slots in one block. prefix_kv says how a prefix's keys
     and values relate to what follows: "exact" if they never change and can be cached, "none" if
     the whole prefix must be fed each time. cache_slots sessions of up to cache_tokens tokens, mask
-    slots included, can be held at once.
+    slots included, can be held at once. partial_blocks says whether slots of a block may already
+    hold tokens.
     """
 
     name: str
@@ -27,6 +31,7 @@ class Capabilities:
     prefix_kv: Literal["exact", "none"]
     cache_slots: int
     cache_tokens: int
+    partial_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,14 @@ class BlockRequest:
 
     cache slot `slot` holds the session's first `start` tokens; `tokens`, at least one, follow them
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
+    filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
     """
 
     slot: int
     start: int
     tokens: Sequence[int]
     num_slots: int
+    filled: Sequence[int] = ()
 
 
 class DiffusionLM(Protocol):
@@ -53,5 +60,6 @@ class DiffusionLM(Protocol):
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots, from ONE forward pass.
 
-        Requests name distinct cache slots. The mask token is never a candidate.
+        Requests name distinct cache slots. The mask token is never a candidate. A filled slot's
+        best candidate is its token; the others' log-probabilities are FILLED at most.
         """

@@ -24,7 +24,7 @@ from foredraft.errors import (
     Unavailable,
     WeightsError,
 )
-from foredraft.types import DraftBlock, Proposal
+from foredraft.types import DraftBlock, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 from tests.unit.drafter.scripted import (
     INFO,
@@ -87,6 +87,35 @@ async def test_outstanding_proposals_are_answered_in_order():
         blocks = await asyncio.gather(*(stream.propose(ask) for ask in asks))
         assert [b.base for b in blocks] == [a.base for a in asks]
         assert [b.tokens for b in blocks] == [tokens_after(5 + i, 3) for i in range(6)]
+
+
+async def test_what_a_draft_was_drawn_from_travels_with_it():
+    async with serving() as (_, client):
+        sampling = SamplingParams(temperature=1.5, seed=4)
+        request = opening("s", PREFIX, proposal=Proposal.SAMPLED, sampling=sampling)
+        stream = await client.open(request)
+        block = await stream.propose(asking("s", PREFIX, 3, 4))
+        assert block.proposal is Proposal.SAMPLED
+        assert len(block.q) == len(block.tokens)
+        assert [sum(q.weights) for q in block.q] == [1 << 16] * len(block.tokens)
+
+
+async def test_a_block_may_be_empty():
+    async with serving() as (_, client):
+        stream = await client.open(opening("s", PREFIX, proposal=Proposal.LOOKUP))
+        block = await stream.propose(asking("s", PREFIX, 3, 4))
+        assert (block.tokens, block.generated_len, block.bonus_guess) == ((), 0, -1)
+        text = (*PREFIX, 3, 4)
+        block = await stream.propose(asking("s", text, 3, 4))
+        assert block.tokens == (5, 3, 4)
+
+
+async def test_a_method_that_the_drafter_lacks_is_refused_by_name():
+    async with serving(ScriptedLM(counting, partial_blocks=False)) as (server, client):
+        with pytest.raises(InvalidRequest) as caught:
+            await client.open(opening("s", PREFIX, steps=2))
+        assert caught.value.param == "params.steps"
+        await gone(server, "sessions", 0)
 
 
 async def test_a_repeated_proposal_gets_the_same_block():
@@ -277,7 +306,6 @@ class LyingServicer(drafter_pb2_grpc.DrafterServiceServicer):
     [
         lambda b: replace(b, tokens=(1, 16)),
         lambda b: replace(b, tokens=(1, 2, 3)),
-        lambda b: replace(b, tokens=()),
         lambda b: replace(b, bonus_guess=16),
         lambda b: replace(b, generated_len=7),
         lambda b: replace(b, base=replace(b.base, round=9)),

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
+from drafter_service.config import DrafterConfig
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.passes import Pass, Passes
 from drafter_service.engine import DrafterEngine
-from drafter_service.model.port import BlockRequest, Capabilities
-from drafter_service.strategies import Argmax
+from drafter_service.model.port import FILLED, BlockRequest, Capabilities
+from drafter_service.strategy_choice import Strategies
 from foredraft.prefix import hash_prefix
-from foredraft.types import Base, DraftOpen, ModelInfo, Proposal, Propose, SamplingParams
+from foredraft.types import (
+    Base,
+    DraftOpen,
+    DraftParams,
+    ModelInfo,
+    Proposal,
+    Propose,
+    SamplingParams,
+)
 
 EOS = 0
 INFO = ModelInfo(16, 64, "hash", "scripted", "scripted")
 Script = Callable[[tuple[int, ...], int], BlockScores]
+T = TypeVar("T")
 
 
 def scores_of(
@@ -43,15 +57,42 @@ def counting(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
     return scores_of([{1 + (first + j) % 15: 0.9, EOS: 0.01} for j in range(num_slots)])
 
 
+def settled(scores: BlockScores, filled: Sequence[int]) -> BlockScores:
+    """Scores with the filled slots' candidates given way to their tokens, as the port says."""
+    tokens, log_q = scores.tokens.copy(), scores.log_q.copy()
+    for slot, token in enumerate(filled):
+        if token >= 0:
+            others = [t for t in tokens[slot].tolist() if t != token]
+            tokens[slot] = [token, *others][: len(tokens[slot])]
+            log_q[slot] = FILLED
+            log_q[slot, 0] = 0.0
+    return replace(scores, tokens=tokens, log_q=log_q)
+
+
+def driven(passes: Passes[T], answer: Callable[[Pass], BlockScores]) -> tuple[T, list[Pass]]:
+    """What passes return when answer(pass) answers each, and what they asked for."""
+    asked: list[Pass] = []
+    scores = None
+    while True:
+        try:
+            request = next(passes) if scores is None else passes.send(scores)
+        except StopIteration as end:
+            return end.value, asked
+        asked.append(replace(request, text=tuple(request.text)))
+        scores = answer(asked[-1])
+
+
 class ScriptedLM:
     """Answers script(prefix, num_slots) and holds prefixes as a cache would: slot by slot."""
 
-    def __init__(self, script: Script, slots: int = 4, max_block: int = 9) -> None:
+    def __init__(
+        self, script: Script, slots: int = 4, max_block: int = 9, partial_blocks: bool = True
+    ) -> None:
         self.script = script
         self.held: dict[int, tuple[int, ...]] = {}
         self.passes: list[list[BlockRequest]] = []
         self.capabilities = Capabilities(
-            "scripted", 16, 64, EOS, max_block, "exact", cache_slots=slots, cache_tokens=64
+            "scripted", 16, 64, EOS, max_block, "exact", slots, 64, partial_blocks
         )
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
@@ -63,21 +104,37 @@ class ScriptedLM:
             assert len(held) >= r.start and r.tokens
             self.held[r.slot] = held[: r.start] + tuple(r.tokens)
             answers.append(
-                self.script(self.held[r.slot], r.num_slots)
+                settled(self.script(self.held[r.slot], r.num_slots), r.filled)
                 if r.num_slots
                 else BlockScores(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)))
             )
         return answers
 
 
-def engine_of(model: ScriptedLM, max_sessions: int = 8, prefill_rows: int = 16) -> DrafterEngine:
-    """An engine over a scripted model whose sessions propose argmax."""
-    return DrafterEngine(model, lambda _: Argmax(EOS), INFO, max_sessions, prefill_rows)
+def strategies_of(model: ScriptedLM, **settings: Any) -> Strategies:
+    """The strategies of a drafter with these settings."""
+    return Strategies(DrafterConfig(model=Path("unused"), **settings), model.capabilities)
 
 
-def opening(session: str, prefix: tuple[int, ...], max_len: int = 40) -> DraftOpen:
-    """A DraftOpen at temperature 0."""
-    return DraftOpen(session, prefix, SamplingParams(), Proposal.ARGMAX, max_len)
+def engine_of(
+    model: ScriptedLM, max_sessions: int = 8, prefill_rows: int = 16, **settings: Any
+) -> DrafterEngine:
+    """An engine over a scripted model."""
+    make = strategies_of(model, **settings).make
+    return DrafterEngine(model, make, INFO, max_sessions, prefill_rows)
+
+
+def opening(
+    session: str,
+    prefix: tuple[int, ...],
+    max_len: int = 40,
+    proposal: Proposal = Proposal.ARGMAX,
+    sampling: SamplingParams | None = None,
+    **params: Any,
+) -> DraftOpen:
+    """A DraftOpen, by default at temperature 0; params are DraftParams'."""
+    sampling = sampling or SamplingParams()
+    return DraftOpen(session, prefix, sampling, proposal, max_len, DraftParams(**params))
 
 
 def asking(session: str, prefix: tuple[int, ...], keep: int, count: int) -> Propose:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drafter_service.core.denoising import OnePass
 from drafter_service.core.draft_tree import TreeParams, child_log_odds, grow
 from drafter_service.core.proposals import tree_block
-from drafter_service.strategies import DraftTree, Hybrid
+from drafter_service.draws import DraftTree
+from drafter_service.strategies import Diffusion, Hybrid, Lookup
 from foredraft.tree import branch, check_parents
 from foredraft.types import SamplingParams
-from tests.unit.drafter.scripted import EOS, scores_of
+from tests.unit.drafter.scripted import EOS, driven, scores_of
 from tests.unit.drafter.test_path_search import blocks
 
 GREEDY = SamplingParams()
@@ -107,8 +109,11 @@ def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
 
 
 def test_hybrid_copies_where_the_text_repeats_and_else_grows_a_tree():
-    strategy = Hybrid(EOS, GREEDY, EVERYTHING, shortest=2)
-    copied = strategy.copy(3, (1, 2, 3, 4, 1, 2))
-    assert copied is not None and copied.tokens == (3, 4, 1) and copied.parents == ()
-    assert strategy.copy(3, (1, 2, 3)) is None
-    assert strategy.draw(scores_of(ROWS, EDGES), 4, (7,)).parents == (-1, 0, -1, 2)
+    tree = Diffusion(OnePass(), DraftTree(EOS, GREEDY, EVERYTHING), max_slots=9)
+    hybrid = Hybrid(Lookup(EOS, shortest=2, most_tokens=63), tree)
+    answer = lambda asked: scores_of(ROWS[: asked.num_slots], EDGES)  # noqa: E731
+    copied, asked = driven(hybrid.draft(3, (1, 2, 3, 4, 1, 2), 50), answer)
+    assert copied.tokens == (3, 4, 1) and copied.parents == () and not asked
+    grown, asked = driven(hybrid.draft(4, (7,), 2), answer)
+    assert grown.parents == (-1, 0, -1, 2)
+    assert [a.num_slots for a in asked] == [2]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lookup import continuation
-from drafter_service.core.proposals import NO_GUESS, copied_path
-from drafter_service.strategies import Hybrid
+from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
+from drafter_service.strategies import Autoregressive, Hybrid, Lookup
 from foredraft.types import SamplingParams
+from tests.unit.drafter.scripted import driven, scores_of
 
 EOS = 0
 
@@ -45,8 +45,18 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
 
 
 def test_the_hybrid_asks_the_model_where_nothing_repeats() -> None:
-    hybrid = Hybrid(EOS, SamplingParams(), TreeParams(), shortest=2)
-    assert hybrid.copy(4, [1, 2, 3, 4]) is None
-    path = hybrid.copy(2, [1, 2, 3, 4, 1, 2])
-    assert path is not None
-    assert (path.tokens, path.bonus_guess) == ((3, 4), 1)
+    lookup = Lookup(EOS, shortest=2, most_tokens=8)
+    hybrid = Hybrid(lookup, Autoregressive(EOS, SamplingParams(), most_tokens=8))
+    answer = lambda _: scores_of([{9: 0.9, EOS: 0.1}])  # noqa: E731
+    drafted, asked = driven(hybrid.draft(1, [1, 2, 3, 4], 50), answer)
+    assert (drafted.tokens, len(asked)) == ((9,), 1)
+    drafted, asked = driven(hybrid.draft(2, [1, 2, 3, 4, 1, 2], 50), answer)
+    assert (drafted.tokens, drafted.bonus_guess, asked) == ((3, 4), 1, [])
+
+
+def test_lookup_alone_proposes_nothing_where_nothing_repeats() -> None:
+    lookup = Lookup(EOS, shortest=2, most_tokens=3)
+    assert lookup.copy(4, [1, 2, 3, 4], 50) == Drafted((), 0, NO_GUESS)
+    text = [1, 2, 3, 4, 5, 6, 1, 2]
+    assert lookup.copy(4, text, 50) == Drafted((3, 4, 5), 3, 6)
+    assert lookup.copy(4, text, 2) == Drafted((3, 4), 2, 5)
