@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from drafter_service.core.lattice import BlockScores
 from drafter_service.model.block_causal import BlockCausalConfig
 from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.port import BlockRequest, Capabilities
+from drafter_service.model.port import FILLED, BlockRequest, Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class EmbeddedDrafter:
         config = model.config
         self._model = model
         self._candidates = min(candidates, config.vocab_size - 1)
-        self.capabilities = capabilities(config, cache)
+        self.capabilities = replace(capabilities(config, cache), partial_blocks=True)
         tokens = self.capabilities.cache_tokens
         shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.
@@ -61,7 +61,7 @@ class EmbeddedDrafter:
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
         states = self._model.forward(requests, self._keys, self._values)
-        log_q, tokens = self._candidates_of(states)
+        log_q, tokens = self._candidates_of(states, requests)
         previous = torch.empty_like(tokens)
         previous[1:] = tokens[:-1]
         ends = list(accumulate(r.num_slots for r in requests))
@@ -75,10 +75,19 @@ class EmbeddedDrafter:
             for r, end in zip(requests, ends, strict=True)
         ]
 
-    def _candidates_of(self, states: Tensor) -> tuple[Tensor, Tensor]:
+    def _candidates_of(
+        self, states: Tensor, requests: Sequence[BlockRequest]
+    ) -> tuple[Tensor, Tensor]:
         """Return the best candidates' log q and tokens, each [rows, M], of the states' rows."""
         config = self._model.config
         logits = self._model.logits(states)
+        row = 0
+        for r in requests:
+            for slot, token in enumerate(r.filled):
+                if token >= 0:
+                    logits[row + slot] = FILLED
+                    logits[row + slot, token] = 0.0
+            row += r.num_slots
         logits[:, config.mask_token_id] = -torch.inf
         log_q = torch.log_softmax(logits, dim=-1)
         best, tokens = log_q.topk(self._candidates, dim=-1)

@@ -63,7 +63,7 @@ class FusedBlockCausal:
         for r in requests:
             count = len(r.tokens)
             tokens = torch.tensor(r.tokens)
-            embedded += [F.embedding(tokens, self._embedding), self._mask_slots[: r.num_slots]]
+            embedded += [F.embedding(tokens, self._embedding), self._slots(r)]
             positions.extend(range(r.start, r.start + count + r.num_slots))
             masks.extend(range(row + count, row + count + r.num_slots))
             row += count + r.num_slots
@@ -83,6 +83,15 @@ class FusedBlockCausal:
             gate, up = layer.gate_up(_normalise(x, self.config.rms_eps)).chunk(2, dim=-1)
             x += layer.down(F.silu(gate) * up)
         return _normalise(x, self.config.rms_eps)
+
+    def _slots(self, r: BlockRequest) -> Tensor:
+        """Return the embedded slots [num_slots, hidden]: masks, and tokens where it has some."""
+        masks = self._mask_slots[: r.num_slots]
+        if not r.filled:
+            return masks
+        filled = torch.tensor(r.filled)
+        tokens = F.embedding(filled.clamp(min=0), self._embedding)
+        return torch.where((filled < 0)[:, None], masks, tokens)
 
     def _project(
         self,
