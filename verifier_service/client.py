@@ -99,7 +99,7 @@ class VerifierStream:
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
-        most = 1 if request.draft else request.plain_steps
+        most = limits.MAX_PLAIN_STEPS if request.draft else request.plain_steps
         if verdict.base != request.base or len(verdict.next_tokens) > most:
             raise CorruptModelOutput("the verifier's verdict does not answer the round")
         parents, at = explicit(request.parents, len(request.draft)), ROOT

@@ -39,6 +39,7 @@ class VerifierEngine:
         *,
         row_budget: int = 256,
         prefill_rows: int = 64,
+        idle_steps: int = 0,
         argmax: GumbelArgmax = gumbel_argmax,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -46,6 +47,7 @@ class VerifierEngine:
         self._kv = kv
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
+        self._idle_steps = idle_steps
         self._argmax = argmax
         self._clock = clock
         self._sessions: dict[int, Session] = {}
@@ -121,9 +123,9 @@ class VerifierEngine:
         session = self._sessions.get(handle)
         if session is None:
             raise InvalidRequest("the session is not open", param="session_id")
-        repeated = session.admit(request, self.info.vocab_size, self._clock())
-        if repeated is not None:
-            self._answered.append(Outcome(handle, repeated))
+        verdict = session.admit(request, self.info.vocab_size, self._clock())
+        if verdict is not None:
+            self._answered.append(Outcome(handle, verdict))
 
     def step(self) -> list[Outcome]:
         """Run one forward over what is pending and return the rounds that ended with it."""
@@ -163,6 +165,23 @@ class VerifierEngine:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
 
+    def decode_on(self) -> bool:
+        """Use idle time: find one token more, asked for by no round yet, for every session.
+
+        Return False, having done nothing, once each has idle_steps of them or cannot have more.
+        """
+        sessions = [s for s in self._sessions.values() if s.decodes_on(self._idle_steps)]
+        sessions = sessions[: self._row_budget]
+        if not sessions:
+            return False
+        logits = self._model.forward([Segment(s.slot, s.cached, [s.newest], 1) for s in sessions])
+        chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
+        for session, token in zip(sessions, chosen, strict=True):
+            if token is not None:
+                session.learn(token)
+        # A row that is not finite is left to the round that will meet it.
+        return None not in chosen
+
     def _judge(
         self,
         shares: Sequence[Share],
@@ -192,7 +211,8 @@ class VerifierEngine:
             self.corrupted += 1
             session.pending = None
             return CorruptModelOutput("the target model's logits are not finite")
+        first, path = len(session.tokens), decision.path
         verdict = session.commit(decision, rows)
-        if verdict is not None and verdict.path:
-            self._model.keep(session.slot, verdict.base.prefix_len, verdict.path)
+        if path != tuple(range(len(path))):
+            self._model.keep(session.slot, first, path)
         return verdict

@@ -64,6 +64,7 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
+        idle_steps=config.idle_steps,
         argmax=best_argmax(),
     )
 

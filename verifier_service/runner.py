@@ -182,8 +182,12 @@ class Runner:
 
     def _next_command(self, engine: VerifierEngine) -> _Command | None:
         """Return the next command, waiting for one while the engine has nothing to do."""
-        if engine.has_work:
-            return self._next_ready()
+        while self._commands.empty():
+            if engine.has_work:
+                return None
+            # Not counted as busy: it gives way to whatever comes.
+            if not engine.decode_on():
+                break
         command = self._commands.get()
         self._stopping = command is None
         return command

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foredraft import limits
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.prefix import extend_hash
 from foredraft.tree import check_parents, is_path
-from foredraft.types import Round, Timings, Verdict
+from foredraft.types import Base, Round, Timings, Verdict
 from verifier_service.core.batching import Share, Work
+from verifier_service.core.known import walk
 from verifier_service.core.rules import Decision, Logits, Rule
 from verifier_service.core.sampling import Draw
 from verifier_service.model.port import Segment
 
+NOTHING = Round(Base("", 0, 0, 0))
+
 
 @dataclass(slots=True)
 class Pending:
-    """A round under way: when it arrived, when its first forward began, what it cost so far."""
+    """A round under way: when it arrived, when its first forward began, what it cost so far.
+
+    walked are the draft's nodes that were known to be kept when it arrived; rest is the round that
+    is left to be verified, and left names its nodes in the round as it was asked.
+    """
 
     round: Round
     arrived: float
+    rest: Round
+    walked: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
     started: float | None = None
     compute_s: float = 0.0
     emitted: list[int] = field(default_factory=list)
@@ -29,9 +39,10 @@ class Pending:
 
 @dataclass(slots=True)
 class Session:
-    """Invariant: KV rows [0, cached) belong to tokens[:cached], and cached < len(tokens).
+    """Invariant: KV rows [0, cached) belong to (tokens + known)[:cached], and the last has none.
 
-    The last token has no KV between rounds: it is the first row of the next one.
+    It is the first row of the next forward. known are tokens that the target has chosen already but
+    no round has asked for; while a round is under way there are none.
     """
 
     session_id: str
@@ -44,11 +55,12 @@ class Session:
     tokens: list[int]
     prefix_hash: int
     cached: int = 0
+    known: list[int] = field(default_factory=list)
     pending: Pending | None = None
     last: tuple[Round, Verdict] | None = None
 
     def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
-        """Make request the round under way; a repeated one is answered with its verdict at once.
+        """Make request the round under way; one that was answered, or is known, ends at once.
 
         Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
         """
@@ -81,13 +93,57 @@ class Session:
             raise InvalidRequest(
                 f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
             )
-        self.pending = Pending(request, now)
-        return None
+        return self._begin(request, now)
+
+    def _begin(self, request: Round, now: float) -> Verdict | None:
+        """Make request the round under way, or answer it with what is known."""
+        known, self.known = self.known, []
+        if not request.draft:
+            self.pending = Pending(request, now, request)
+            taken = known[: request.plain_steps]
+            self.known = known[len(taken) :]
+            self._extend(taken)
+            self.pending.emitted += taken
+            done = taken and not self._goes_on(self.pending, taken[-1])
+            return self._answer((), 0) if done else None
+        walked, beyond, left, parents = walk(request.draft, request.parents, known)
+        rest = request
+        if known:
+            draft = tuple(request.draft[node] for node in left)
+            rest = replace(request, draft=draft, parents=() if is_path(parents) else parents)
+        self.pending = Pending(request, now, rest, walked, left, emitted=list(beyond))
+        self._extend(known)
+        return self._answer(walked, 0) if beyond else None
+
+    def decodes_on(self, steps: int) -> bool:
+        """Return whether a token more can be known, of at most steps; nothing must wait for it."""
+        newest, length = self.newest, len(self.tokens) + len(self.known)
+        return (
+            len(self.known) < steps
+            and self.pending is None
+            and not self.rule.drafts_matter
+            and self.cached + 1 == length < self.commit_limit - 1
+            and newest not in self.stop_token_ids
+        )
+
+    @property
+    def newest(self) -> int:
+        """The last token that the target chose or was given: the one without KV."""
+        return self.known[-1] if self.known else self.tokens[-1]
+
+    def next_draw(self) -> Draw:
+        """Return how the token after the newest one is drawn."""
+        return self.rule.draws(NOTHING, len(self.tokens) + len(self.known))[0]
+
+    def learn(self, token: int) -> None:
+        """Take note of the target's choice after the newest token, which has KV now."""
+        self.known.append(token)
+        self.cached += 1
 
     def work(self, key: int) -> Work:
         """Return the rows that the session could feed now."""
-        decide = 1 + len(self.pending.round.draft) if self.pending else 0
-        return Work(key, len(self.tokens) - 1 - self.cached, decide)
+        decide = 1 + len(self.pending.rest.draft) if self.pending else 0
+        return Work(key, max(0, len(self.tokens) - 1 - self.cached), decide)
 
     def segment(self, share: Share) -> Segment:
         """Return the rows of a share as the model takes them."""
@@ -95,7 +151,7 @@ class Session:
             end = self.cached + share.rows
             return Segment(self.slot, self.cached, self.tokens[self.cached : end], 0)
         assert self.pending is not None
-        draft, parents = self.pending.round.draft, self.pending.round.parents
+        draft, parents = self.pending.rest.draft, self.pending.rest.parents
         rows = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
         return Segment(self.slot, self.cached, rows, 1 + len(draft), tree)
@@ -103,37 +159,47 @@ class Session:
     def draws(self) -> list[Draw]:
         """Return how each deciding row of the round under way is drawn."""
         assert self.pending is not None
-        return self.rule.draws(self.pending.round, len(self.tokens))
+        return self.rule.draws(self.pending.rest, len(self.tokens))
 
     def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return what the rule makes of the deciding rows, given the token drawn in each."""
         assert self.pending is not None
-        return self.rule.decide(self.pending.round, len(self.tokens), chosen, logits)
+        return self.rule.decide(self.pending.rest, len(self.tokens), chosen, logits)
 
     def commit(self, decision: Decision, batch_rows: int) -> Verdict | None:
         """Commit what was decided; return the verdict once the round is complete.
 
-        Where it has a path, KV rows base.prefix_len + path[i] now belong at base.prefix_len + i.
+        Where the path is not the draft's first nodes, KV rows first + path[i] now belong at
+        first + i, where first was the number of tokens before.
         """
         assert self.pending is not None
-        pending, draft = self.pending, self.pending.round.draft
+        pending, draft = self.pending, self.pending.rest.draft
         path, token = decision
-        kept = (*(draft[node] for node in path), token)
-        self.tokens.extend(kept)
-        self.prefix_hash = extend_hash(self.prefix_hash, kept)
+        self._extend([*(draft[node] for node in path), token])
         self.cached = len(self.tokens) - 1
         pending.emitted.append(token)
-        if not draft and self._goes_on(pending, token):
+        if not pending.round.draft and self._goes_on(pending, token):
             return None
+        below = path if pending.rest is pending.round else tuple(pending.left[n] for n in path)
+        return self._answer((*pending.walked, *below), batch_rows)
+
+    def _extend(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        self.prefix_hash = extend_hash(self.prefix_hash, tokens)
+
+    def _answer(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
+        """End the round under way with the verdict that path was kept of its draft."""
+        assert self.pending is not None
+        pending, self.pending = self.pending, None
+        started = pending.arrived if pending.started is None else pending.started
         timings = Timings(
-            queue_us=int(1e6 * ((pending.started or pending.arrived) - pending.arrived)),
+            queue_us=int(1e6 * (started - pending.arrived)),
             compute_us=int(1e6 * pending.compute_s),
             batch_rows=batch_rows,
         )
         moved = () if path == tuple(range(len(path))) else path
         verdict = Verdict(pending.round.base, len(path), tuple(pending.emitted), timings, moved)
         self.last = (pending.round, verdict)
-        self.pending = None
         return verdict
 
     def _goes_on(self, pending: Pending, token: int) -> bool:
