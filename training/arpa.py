@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +82,8 @@ class Entries:
 
     def find(self, keys: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Indices of the wanted keys, and which of them are there (else the index is any)."""
+        if not len(self.keys):
+            return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=np.bool_)
         at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return at, self.keys[at] == keys
 
@@ -104,11 +106,12 @@ class BackoffModel:
         for length in range(2, order + 1):
             window = keys % base**length
             above, below = self.orders[length - 1], self.orders[length - 2]
+            if not len(above.keys):
+                break
             context, known = below.find(window // base)
             scores = scores + np.where(known, below.backoffs[context], 0.0)
-            if len(above.keys):
-                entry, listed = above.find(window)
-                scores = np.where(listed, above.log_probs[entry], scores)
+            entry, listed = above.find(window)
+            scores = np.where(listed, above.log_probs[entry], scores)
         return scores
 
     def perplexity(self, rows: list[Ints]) -> float:
@@ -117,25 +120,34 @@ class BackoffModel:
 
 
 def save_arpa(model: BackoffModel, path: Path) -> None:
-    """Writes the model as ARPA text: the words of an n-gram between its log10 probability and
-    backoff.
-    """
-    names = model.words.names
+    """Writes the model as ARPA text, 7 digits a number."""
     with path.open("w", encoding="ascii", newline="\n") as file:
         file.write("\\data\\\n")
         for length, entries in enumerate(model.orders, 1):
             file.write(f"ngram {length}={len(entries.keys)}\n")
-        for length, entries in enumerate(model.orders, 1):
+        for length in range(1, len(model.orders) + 1):
             file.write(f"\n\\{length}-grams:\n")
-            last = length == len(model.orders)
-            for start in range(0, len(entries.keys), LINES):
-                part = slice(start, start + LINES)
-                columns = _columns(entries.keys[part], length, model.words.base, names)
-                _write(file, entries.log_probs[part], columns, None if last else entries, part)
+            file.writelines(_lines(model, length))
         file.write("\n\\end\\\n")
 
 
-def _columns(keys: Ints, length: int, base: int, names: list[str]) -> list[list[str]]:
-    """The keys' words, one list per place."""
-    places = [keys // base**place % base for place in reversed(range(length))]
-    return [[names[index] for index in place.tolist()] for place in places]
+def _lines(model: BackoffModel, length: int) -> Iterator[str]:
+    """One line per n-gram: log10 p, its words, and below the highest order its log10 backoff."""
+    names, base, entries = model.words.names, model.words.base, model.orders[length - 1]
+    highest = length == len(model.orders)
+    for start in range(0, len(entries.keys), LINES):
+        part = slice(start, start + LINES)
+        places = [entries.keys[part] // base**place % base for place in reversed(range(length))]
+        columns = ([names[index] for index in place.tolist()] for place in places)
+        rows = zip(
+            entries.log_probs[part].tolist(),
+            map(" ".join, zip(*columns, strict=True)),
+            entries.backoffs[part].tolist(),
+            strict=True,
+        )
+        for log_prob, text, backoff in rows:
+            yield (
+                f"{log_prob:.7g}\t{text}\n"
+                if highest
+                else f"{log_prob:.7g}\t{text}\t{backoff:.7g}\n"
+            )
