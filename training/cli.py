@@ -153,14 +153,28 @@ def proxy(
     corpus_tokens: Annotated[
         int, typer.Option(help="Tokens of the core corpus to add.")
     ] = 1_000_000,
+    prune: Annotated[
+        str,
+        typer.Option(help="n-grams in the ARPA file are seen more often than this, per order."),
+    ] = "0,1,1",
 ) -> None:
-    """Train the n-gram table of path search on the continuations and part of the corpus."""
-    from training.proxy import proxy_stream, train_proxy
+    """Train path search's n-gram table, and proxy.arpa for KenLM below the work folder, on the
+    continuations and part of the corpus.
+    """
+    from training.arpa import Words, save_arpa
+    from training.kneser_ney import are_limits
+    from training.proxy import proxy_rows, to_table, train_proxy
     from training.tokenizer import load_tokenizer
 
-    vocab = load_tokenizer(out / "tokenizer").get_vocab_size()
-    rows = proxy_stream(work / "continuations", work, corpus_tokens)
-    train_proxy(rows, vocab).save(out / "proxy")
+    limits = [int(limit) if limit.isdecimal() else -1 for limit in prune.split(",")]
+    # KenLM reads no model of single words.
+    if len(limits) < 2 or not are_limits(limits):
+        raise typer.BadParameter(f"expected two or more numbers from 0 on, none falling: {prune}")
+    words = Words(load_tokenizer(out / "tokenizer").get_vocab_size())
+    rows = proxy_rows(work / "continuations", work, corpus_tokens, words)
+    to_table(train_proxy(rows, words)).save(out / "proxy")
+    # Below the work folder: the pair is small enough to ship, and this is not.
+    save_arpa(train_proxy(rows, words, limits), work / "proxy.arpa")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Schedules, sharding, batches, losses and the n-gram table, on toy sizes."""
+"""Schedules, sharding, batches and losses, on toy sizes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
-from drafter_service.core.ngram_table import NgramTable
 from training.distill import DistillLoss, DistillRun, drafter_from_target
 from training.distill_data import make_batch, pack_blocks
 from training.evaluate import accepted_lengths, drafts_everywhere, repetition_rate, walk_rounds
 from training.generate import Continuations, Decoder, continue_prompts, gumbel
-from training.proxy import train_proxy
 from training.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
 from training.schedule import TimedWSD
 from training.target_model import TargetModel, TargetShape, export_target, load_target
@@ -170,17 +168,3 @@ def test_rounds_skip_the_correction() -> None:
     assert accepted.tolist() == [2, 1, 0, 2]
     assert walk_rounds(accepted) == [2, 2]
     assert repetition_rate(np.array([[1, 2, 3, 4, 1, 2, 3, 4]])) == pytest.approx(0.2)
-
-
-def test_ngram_table_is_a_distribution_and_round_trips(tmp_path: Path) -> None:
-    random = np.random.default_rng(2)
-    rows = [np.minimum(random.zipf(1.6, 4000), 30).astype(np.int64) - 1 for _ in range(3)]
-    table = train_proxy(rows, vocab=30, bigrams=120, trigrams=300)
-    words = np.arange(30)
-    for context in ([], [3], [0, 0], [1, 0], [29, 28]):
-        assert np.exp(table.score(context, words)).sum() == pytest.approx(1.0, abs=0.02)
-    table.save(tmp_path)
-    again = NgramTable.load(tmp_path)
-    np.testing.assert_allclose(again.score([1, 0], words), table.score([1, 0], words), atol=0.01)
-    with pytest.raises(FileNotFoundError):
-        NgramTable.load(tmp_path / "absent")
