@@ -17,8 +17,8 @@ from training.kneser_ney import count_ngrams, estimate
 from training.tokenizer import EOS_ID
 
 LIMITS = (0, 1, 1)
-"""Without pairs and triples seen once, a third of the n-grams is left, and perplexity on the target's
-own text is 2.5 % higher.
+"""Without pairs and triples seen once, a third of the n-grams is left, for 2.5 % more perplexity on
+the target's own text.
 """
 LN_10 = float(np.log(10))
 
