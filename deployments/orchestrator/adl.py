@@ -15,12 +15,23 @@ class Observation:
 
     asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
     out to be the target's. whole says that they are the block's whole first branch: all of a path.
+    depth is the length of the block's longest branch.
     """
 
     asked: int
     generated_len: int
     accepted: int
     whole: bool = False
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one round took: the draft tokens verified (0: plain), tokens committed, seconds."""
+
+    nodes: int
+    tokens: int
+    seconds: float
 
 
 class DraftLengthController(Protocol[S]):
@@ -35,6 +46,9 @@ class DraftLengthController(Protocol[S]):
 
     def update(self, state: S, observation: Observation) -> S:
         """Return the state after one more block."""
+
+    def spent(self, state: S, cost: Cost) -> S:
+        """Return the state after one more round, drafted for or plain."""
 
     def next_length(self, state: S) -> int:
         """Return the number of tokens to draft next; 0 means plain decoding."""
@@ -75,6 +89,9 @@ class DiffuSpecController:
         accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted
         wanted = math.ceil(generated + (self.delta if accepted >= generated else 0.0))
         return DiffuSpecState(generated, accepted, min(max(wanted, self.k_min), self.k_max))
+
+    def spent(self, state: DiffuSpecState, cost: Cost) -> DiffuSpecState:
+        return state
 
     def next_length(self, state: DiffuSpecState) -> int:
         return state.length
@@ -118,6 +135,9 @@ class AcceptanceController:
         wanted = math.ceil(accepted + self.delta)
         return AcceptanceState(accepted, min(max(wanted, self.k_min), self.k_max))
 
+    def spent(self, state: AcceptanceState, cost: Cost) -> AcceptanceState:
+        return state
+
     def next_length(self, state: AcceptanceState) -> int:
         return state.length
 
@@ -139,6 +159,9 @@ class FixedController:
         return None
 
     def update(self, state: None, observation: Observation) -> None:
+        return None
+
+    def spent(self, state: None, cost: Cost) -> None:
         return None
 
     def next_length(self, state: None) -> int:

@@ -14,9 +14,13 @@ from deployments.orchestrator.adl import (
     FixedController,
 )
 from deployments.orchestrator.breaker import Breaker
+from deployments.orchestrator.goodput import GoodputController
 from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.strict import StrictModel
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal
+
+# Tokens per plain round when nothing is drafted, unless configured otherwise.
+PLAIN_STEPS = 8
 
 
 class DiffuSpecConfig(StrictModel):
@@ -71,6 +75,37 @@ class FixedConfig(StrictModel):
         return FixedController(self.k)
 
 
+class GoodputConfig(StrictModel):
+    """The most committed tokens per second, by measured acceptance and costs (goodput.py)."""
+
+    name: Literal["goodput"] = "goodput"
+    # The lengths to choose from; 0 is plain decoding.
+    lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 2, 4, 7, 11, 15)
+    # The proposal answers trees: a length is a node budget.
+    tree: bool = True
+    # Acceptance of a position that was never tried.
+    prior: float = Field(default=0.6, gt=0, lt=1)
+    probe_rounds: int = Field(default=8, ge=1)
+    probe_tokens: int = Field(default=64, ge=1)
+
+    @model_validator(mode="after")
+    def _drafts(self) -> GoodputConfig:
+        if max(self.lengths, default=0) == 0:
+            raise ValueError("lengths must hold one above 0")
+        return self
+
+    def controller(self) -> DraftLengthController[Any]:
+        """Return the controller these values describe."""
+        return GoodputController(
+            tuple(sorted(set(self.lengths))),
+            self.tree,
+            self.prior,
+            PLAIN_STEPS,
+            self.probe_rounds,
+            self.probe_tokens,
+        )
+
+
 class PlainConfig(StrictModel):
     """No drafts: every request is decoded plainly."""
 
@@ -82,7 +117,8 @@ class PlainConfig(StrictModel):
 
 
 AdlConfig = Annotated[
-    DiffuSpecConfig | AcceptanceConfig | FixedConfig | PlainConfig, Field(discriminator="name")
+    DiffuSpecConfig | AcceptanceConfig | FixedConfig | GoodputConfig | PlainConfig,
+    Field(discriminator="name"),
 ]
 
 
@@ -140,7 +176,7 @@ class OrchestratorConfig(StrictModel):
     # How long a round waits for its draft before it goes on plainly.
     draft_deadline_ms: float = Field(default=50.0, gt=0)
     # Tokens per round when nothing is ever drafted; fewer make the stream smoother.
-    plain_steps: int = Field(default=8, ge=1, le=MAX_PLAIN_STEPS)
+    plain_steps: int = Field(default=PLAIN_STEPS, ge=1, le=MAX_PLAIN_STEPS)
     # Tokens per plain round while a draft is late or the drafter is away.
     fallback_steps: int = Field(default=4, ge=1, le=MAX_PLAIN_STEPS)
     breaker: BreakerConfig = BreakerConfig()

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from deployments.orchestrator.adl import DraftLengthController, Observation
+from deployments.orchestrator.adl import Cost, DraftLengthController, Observation
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
@@ -124,10 +124,12 @@ class Drafting:
         if len(self._pending) < MAX_OUTSTANDING and self._gate.is_open(self._kept_whole):
             self._ask(self._session.run_ahead_request(self._length()))
 
-    def observe(self, observation: Observation) -> None:
-        """Tell the controller how a block fared."""
-        self._adl = self._controller.update(self._adl, observation)
-        self._kept_whole = self._gate.update(self._kept_whole, observation.whole)
+    def observe(self, observation: Observation | None, cost: Cost) -> None:
+        """Tell the controller how a block fared, if there was one, and what the round took."""
+        self._adl = self._controller.spent(self._adl, cost)
+        if observation is not None:
+            self._adl = self._controller.update(self._adl, observation)
+            self._kept_whole = self._gate.update(self._kept_whole, observation.whole)
 
     def close(self) -> None:
         """Start closing the stream and give up everything under way."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
-from deployments.orchestrator.adl import PLAIN, DraftLengthController
+from deployments.orchestrator.adl import PLAIN, Cost, DraftLengthController
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.drafting import Drafting
@@ -114,8 +114,8 @@ class _Run:
         self._drafting.run_ahead()
         step, timings = await self._verifying.verify(asked)
         ended = self._clock()
-        if step.observation is not None:
-            self._drafting.observe(step.observation)
+        cost = Cost(len(step.asked.draft), len(step.tokens), ended - began)
+        self._drafting.observe(step.observation, cost)
         # Before the event is read, so that the reader's work and the next draft go on together.
         self._drafting.prepare()
         stats = RoundStats(

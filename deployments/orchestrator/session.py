@@ -17,7 +17,7 @@ from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, pre
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
-from foredraft.tree import below, explicit, first_branch, follow, is_path, is_tree
+from foredraft.tree import below, depths, explicit, first_branch, follow, is_path, is_tree
 from foredraft.types import (
     Acceptance,
     Base,
@@ -295,10 +295,11 @@ class Session:
         draft = self._verifying
         if draft is None:
             return None
-        trunk = first_branch(explicit(asked.parents, len(asked.draft)))
+        parents = explicit(asked.parents, len(asked.draft))
         return Observation(
             draft.request.num_tokens,
             draft.block.generated_len,
             draft.trimmed + kept,
-            whole=list(verdict.kept[:kept]) == trunk,
+            whole=list(verdict.kept[:kept]) == first_branch(parents),
+            depth=draft.trimmed + max(depths(parents)),
         )

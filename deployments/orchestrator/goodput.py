@@ -1,0 +1,139 @@
+"""The goodput controller: the draft length with the most committed tokens per second. Pure.
+
+design.md section 6. Acceptance is estimated by position, where a position counts only if everything
+before it was accepted and it was drafted at all; costs are measured in the session itself, so the
+queue at the drafter, the round trip and run-ahead hits are in them. Length 0, plain decoding, is
+one of the choices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from deployments.orchestrator.adl import Cost, Observation
+
+# Weight of what was seen before when something new is seen: about the last ten rounds count.
+_FADE = 0.9
+# What a position is worth before it was ever tried, in observations.
+_PRIOR_WEIGHT = 2.0
+# What one more draft token costs before lengths have varied, as a share of the round.
+_PRIOR_SLOPE = 0.03
+# Nodes of a tree buy depth slowly: expected tokens grow as log(1 + n) to this power.
+_TREE_POWER = 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A fading least-squares line seconds = base + slope * n, drawn to a prior at first."""
+
+    weight: float = 0.0
+    n: float = 0.0
+    nn: float = 0.0
+    s: float = 0.0
+    ns: float = 0.0
+
+    def seen(self, n: float, seconds: float) -> Line:
+        """Return the line after one more measurement."""
+        old = (_FADE * x for x in (self.weight, self.n, self.nn, self.s, self.ns))
+        new = (1.0, n, n * n, seconds, n * seconds)
+        return Line(*(a + b for a, b in zip(old, new, strict=True)))
+
+    def at(self, n: float) -> float:
+        """Return the expected seconds at n; the line must have been seen once.
+
+        A slope is believed as far as n varied; without that, one more costs a little of the mean.
+        """
+        mean_n, mean_s = self.n / self.weight, self.s / self.weight
+        spread = self.nn / self.weight - mean_n**2
+        shared = self.ns / self.weight - mean_n * mean_s
+        slope = max(0.0, (shared + _PRIOR_SLOPE * mean_s) / (spread + 1.0))
+        return max(1e-9, mean_s + slope * (n - mean_n))
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputState:
+    """Fading (accepted, tried) counts by position, the two cost lines, and where things stand."""
+
+    positions: tuple[tuple[float, float], ...]
+    drafted: Line = Line()
+    plain: Line = Line()
+    rounds: int = 0
+    plain_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputController:
+    """Picks among lengths by expected tokens per second.
+
+    tree says that a length is a node budget, not a path's length. After probe_tokens tokens of
+    plain decoding a draft is tried again; plain decoding is tried once after probe_rounds rounds,
+    with plain_steps tokens a round.
+    """
+
+    lengths: tuple[int, ...]
+    tree: bool
+    prior: float
+    plain_steps: int
+    probe_rounds: int
+    probe_tokens: int
+
+    @property
+    def longest(self) -> int:
+        return max(self.lengths)
+
+    def initial(self) -> GoodputState:
+        return GoodputState(((0.0, 0.0),) * self.longest)
+
+    def update(self, state: GoodputState, observation: Observation) -> GoodputState:
+        counts = [(_FADE * a, _FADE * t) for a, t in state.positions]
+        for place in range(min(observation.accepted + 1, observation.depth, len(counts))):
+            accepted, tried = counts[place]
+            counts[place] = (accepted + (place < observation.accepted), tried + 1)
+        return replace(state, positions=tuple(counts))
+
+    def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
+        if cost.nodes:
+            drafted = state.drafted.seen(cost.nodes, cost.seconds)
+            return replace(state, drafted=drafted, rounds=state.rounds + 1, plain_tokens=0)
+        plain = state.plain.seen(cost.tokens, cost.seconds)
+        return replace(state, plain=plain, plain_tokens=state.plain_tokens + cost.tokens)
+
+    def next_length(self, state: GoodputState) -> int:
+        return self._choice(state)[0]
+
+    def explain(self, state: GoodputState) -> str:
+        return self._choice(state)[1]
+
+    def expected(self, state: GoodputState, length: int) -> float:
+        """Return the expected number of tokens that a round of that length commits."""
+        reach, total = 1.0, 1.0
+        known = self.longest if self.tree else length
+        for accepted, tried in state.positions[:known]:
+            reach *= (accepted + self.prior * _PRIOR_WEIGHT) / (tried + _PRIOR_WEIGHT)
+            total += reach
+        if not self.tree:
+            return total
+        # Measured at the budgets in use; others buy more or less of it.
+        used = state.drafted.n / state.drafted.weight if state.drafted.weight else self.longest
+        share: float = math.log1p(length) / math.log1p(max(used, 1.0))
+        return 1.0 + (total - 1.0) * math.pow(share, _TREE_POWER)
+
+    def _choice(self, state: GoodputState) -> tuple[int, str]:
+        drafting = [length for length in self.lengths if length > 0]
+        if not state.drafted.weight:
+            return drafting[len(drafting) // 2], "nothing measured yet"
+        rates = {n: self.expected(state, n) / state.drafted.at(n) for n in drafting}
+        best = max(rates, key=rates.__getitem__)
+        why = f"{rates[best]:.0f} tokens/s expected"
+        if 0 not in self.lengths:
+            return best, why
+        if not state.plain.weight:
+            due = state.rounds >= self.probe_rounds
+            return (0, "plain decoding is measured") if due else (best, why)
+        plain = self.plain_steps / state.plain.at(self.plain_steps)
+        if plain <= rates[best]:
+            return best, f"{why}, {plain:.0f} plainly"
+        if state.plain_tokens >= self.probe_tokens:
+            return best, "a draft is tried again"
+        return 0, f"{plain:.0f} tokens/s plainly, {rates[best]:.0f} with {best} drafted"

@@ -1,0 +1,107 @@
+"""Goodput picks the length with the most tokens per second, and plain decoding where that wins."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.orchestrator.adl import Cost, Observation
+from deployments.orchestrator.config import GoodputConfig
+from deployments.orchestrator.goodput import GoodputController, GoodputState, Line
+
+
+def controller(**fields: object) -> GoodputController:
+    made = GoodputConfig.model_validate({"tree": False, "lengths": (0, 2, 4, 8), **fields})
+    built = made.controller()
+    assert isinstance(built, GoodputController)
+    return built
+
+
+def live(
+    goodput: GoodputController,
+    rounds: int,
+    accepted: int,
+    row_s: float,
+    plain_s: float = 1.0,
+    state: GoodputState | None = None,
+) -> GoodputState:
+    """Play rounds whose drafts are right in their first `accepted` tokens."""
+    state = state or goodput.initial()
+    for _ in range(rounds):
+        k = goodput.next_length(state)
+        if k == 0:
+            state = goodput.spent(state, Cost(0, 8, 8 * plain_s))
+            continue
+        kept = min(k, accepted)
+        state = goodput.update(state, Observation(k, k, kept, depth=k))
+        state = goodput.spent(state, Cost(k, kept + 1, 1.0 + row_s * k))
+    return state
+
+
+def test_long_drafts_where_rows_are_cheap_and_all_is_kept() -> None:
+    goodput = controller()
+    assert goodput.next_length(live(goodput, 40, accepted=8, row_s=0.01)) == 8
+
+
+def test_short_drafts_where_little_is_kept_and_rows_cost() -> None:
+    goodput = controller()
+    assert goodput.next_length(live(goodput, 40, accepted=2, row_s=0.2)) == 2
+
+
+def test_plain_decoding_where_drafts_lose() -> None:
+    goodput = controller()
+    state = live(goodput, 40, accepted=0, row_s=0.3, plain_s=0.5)
+    assert goodput.next_length(state) == 0
+    assert "plainly" in goodput.explain(state)
+
+
+def test_a_losing_session_tries_a_draft_again_and_comes_back() -> None:
+    goodput = controller(probe_tokens=32)
+    state = live(goodput, 40, accepted=0, row_s=0.3, plain_s=0.5)
+    lengths = []
+    for _ in range(12):
+        lengths.append(goodput.next_length(state))
+        state = live(goodput, 1, accepted=0, row_s=0.3, plain_s=0.5, state=state)
+    assert 0 < sum(length > 0 for length in lengths) <= 4
+    state = live(goodput, 80, accepted=8, row_s=0.01, plain_s=0.5, state=state)
+    assert goodput.next_length(state) == 8
+
+
+def test_without_0_it_never_stops_drafting() -> None:
+    goodput = controller(lengths=(2, 4))
+    assert goodput.next_length(live(goodput, 40, accepted=0, row_s=9.0)) == 2
+
+
+def test_what_was_not_verified_is_not_counted_as_rejected() -> None:
+    goodput = controller()
+    state = goodput.initial()
+    for _ in range(30):
+        state = goodput.update(state, Observation(2, 2, 2, depth=2))
+    # Positions 3 to 8 were never tried: the prior speaks for them.
+    assert state.positions[2:] == ((0.0, 0.0),) * 6
+    missed = goodput.update(state, Observation(8, 8, 0, depth=8))
+    assert [tried > 0 for _, tried in missed.positions] == [True, True] + [False] * 6
+
+
+def test_a_trees_budget_buys_depth_slowly() -> None:
+    goodput = controller(tree=True, lengths=(0, 3, 7, 15))
+    state = goodput.initial()
+    for _ in range(30):
+        state = goodput.update(state, Observation(7, 7, 2, depth=4))
+        state = goodput.spent(state, Cost(7, 3, 1.0))
+    gains = [goodput.expected(state, n) - 1 for n in (3, 7, 15)]
+    assert gains[0] < gains[1] < gains[2]
+    assert gains[2] - gains[1] < gains[1] - gains[0]
+    assert gains[1] == pytest.approx(2.0, abs=0.2)
+
+
+@given(base=st.floats(0.5, 5), slope=st.floats(0.0, 0.5), lengths=st.lists(st.integers(1, 16)))
+def test_the_line_finds_the_costs_it_was_shown(
+    base: float, slope: float, lengths: list[int]
+) -> None:
+    line = Line()
+    for n in [*lengths, *(list(range(1, 17)) * 4)]:
+        line = line.seen(n, base + slope * n)
+    for n in (1, 8, 16):
+        assert line.at(n) == pytest.approx(base + slope * n, rel=0.2)
