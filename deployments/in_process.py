@@ -26,6 +26,7 @@ class Engines:
     tokenizer: Tokenizer
     drafter: LocalDrafter
     verifier: LocalVerifier
+    runner: Runner
     target: ModelInfo
 
     @property
@@ -53,6 +54,7 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
             Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
             LocalDrafter(batcher),
             LocalVerifier(runner),
+            runner,
             info,
         )
     finally:

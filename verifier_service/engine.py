@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from foredraft import limits
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.noise import gumbel
 from foredraft.prefix import hash_prefix
-from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
 from verifier_service.core.batching import Share, plan
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.core.rules import Decision, Logits, rule_of
-from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
+from verifier_service.core.sampling import Draw, GumbelArgmax, choose, gumbel_argmax, process
 from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
 
@@ -181,6 +184,24 @@ class VerifierEngine:
                 session.learn(token)
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
+
+    def scores(
+        self, text: Sequence[int], sampling: SamplingParams, tokens: Sequence[int]
+    ) -> list[float]:
+        """Return what the choice after text compares, log p + g, of some tokens; for audits.
+
+        Up to one constant for all of them; at temperature 0 it is the logit, and -inf is excluded.
+        """
+        slot = self._model.alloc(len(text))
+        try:
+            logits = self._model.forward([Segment(slot, 0, text, 1)])
+        finally:
+            self._model.free(slot)
+        if sampling.temperature == 0:
+            return [float(logits[0, token]) for token in tokens]
+        z = process(logits, [Draw(sampling, len(text))])[0]
+        noise = gumbel(sampling.seed, np.array([len(text)]), np.array([tokens]))[0]
+        return [float(z[token] + g) for token, g in zip(tokens, noise, strict=True)]
 
     def _judge(
         self,

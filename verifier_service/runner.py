@@ -11,13 +11,13 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Unavailable
-from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
 from verifier_service.engine import VerifierEngine
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,14 @@ class Runner:
         finally:
             if self._waiting.get(handle) is verdict:
                 del self._waiting[handle]
+
+    async def scores(
+        self, text: Sequence[int], sampling: SamplingParams, tokens: Sequence[int]
+    ) -> list[float]:
+        """Return VerifierEngine.scores."""
+        engine = self.engine
+        found: list[float] = await self._call(lambda: engine.scores(text, sampling, tokens))
+        return found
 
     def close(self, handle: int) -> None:
         """Free a session soon; never waits, never raises."""
