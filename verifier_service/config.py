@@ -25,7 +25,8 @@ class VerifierConfig(StrictModel):
         default="auto", description="auto is native where it was built and the device is a CPU"
     )
     forward: Literal["auto", "transformers"] = Field(
-        default="auto", description="auto is the fused forward where the model has one"
+        default="auto",
+        description="auto is the compiled forward where the model and the CPU allow it",
     )
     kv_tokens: int = Field(default=32768, ge=16, description="KV cache of all sessions, in tokens")
     block_tokens: int = Field(default=64, ge=1, description="KV is reserved in blocks of this size")

@@ -20,9 +20,11 @@ from verifier_service.model.attention_native import NativeAttention, supports
 from verifier_service.model.checkpoint import longest_text
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
-from verifier_service.model.native_forward import native_forward
+from verifier_service.model.native_forward import NativeForward, fits_native
+from verifier_service.model.native_weights import NativeWeights
+from verifier_service.model.panels import PanelCaches
 from verifier_service.model.sampling_native import best_argmax
-from verifier_service.model.slots import Forward, SlottedModel
+from verifier_service.model.slots import SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -83,13 +85,20 @@ def load_target(config: VerifierConfig) -> SlottedModel:
         name=config.name or config.model.name,
     )
     shape = kv_shape(model.config, model.dtype, model.device)
+    kernels = library()
+    if (
+        config.forward == "auto"
+        and config.attention != "matmul"
+        and kernels is not None
+        and fits_native(model, shape, kernels)
+    ):
+        log.info("forward compiled")
+        weights = NativeWeights(model, shape.head_dim)
+        forward = NativeForward(weights, kernels, config.threads)
+        return SlottedModel(forward, PanelCaches(kernels), shape, info)
     attention = choose_attention(config, shape)
-    native = None
-    if config.forward == "auto":
-        native = native_forward(model, attention, shape, config.threads)
-    forward: Forward = native or TransformersForward(model, attention)
-    log.info("forward %s, attention %s", type(forward).__name__, attention.name)
-    return SlottedModel(forward, attention, shape, info)
+    log.info("forward of transformers, attention %s", attention.name)
+    return SlottedModel(TransformersForward(model, attention), attention, shape, info)
 
 
 def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:

@@ -45,16 +45,20 @@ class Rows(NamedTuple):
     parents: Sequence[int] = ()
 
 
-class Attention(Protocol):
-    """An attention backend."""
-
-    name: str
+class Caches(Protocol):
+    """A way to lay caches out."""
 
     def alloc(self, shape: KvShape, capacity: int) -> Kv:
         """Return a cache for capacity tokens; contents are undefined."""
 
     def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
         """Move row start + rows[i] of the cache, in every layer, to start + i; rows ascend."""
+
+
+class Attention(Caches, Protocol):
+    """An attention backend."""
+
+    name: str
 
     def attend(
         self,

@@ -2,14 +2,69 @@
  *
  * A row's result depends on nothing but the row: no loop bound, tile or summation order looks at
  * how many rows or sessions share the call. Tiles are always full; what lies beyond a row's own
- * position is masked, or enters as an exact zero. Built for the baseline, AVX2 and AVX-512, chosen
- * when it is called; no -ffast-math.
+ * position is masked, or enters as an exact zero. Plain C with GCC's vector types: built for the
+ * baseline, AVX2 and AVX-512, chosen when it is called; no -ffast-math.
  */
 #include "native.h"
 
 #define TILE 64         /* keys per tile; caches are padded to a multiple of it */
 #define QUERIES 32      /* queries that share one conversion of a tile */
 #define BLOCK 4         /* queries that share a register tile */
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float vec_at __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t half __attribute__((vector_size(2 * LANES)));
+typedef uint16_t half_at __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+INLINE vec load(const float *p) { return *(const vec_at *)p; }
+INLINE void store(float *p, vec x) { *(vec_at *)p = x; }
+INLINE vec splat(float x) { return (vec){0} + x; }
+INLINE vec pick(ints mask, vec a, vec b) {
+    return (vec)((mask & (ints)a) | (~mask & (ints)b));
+}
+
+INLINE vec load_bf16(const uint16_t *p) {
+    return (vec)(__builtin_convertvector(*(const half_at *)p, bits) << 16);
+}
+
+/* Round to bf16, nearest even; a NaN stays one. The result is kept in the upper half. */
+INLINE vec round_bf16(vec x) {
+    bits b = (bits)x;
+    bits rounded = (b + 0x7FFF + ((b >> 16) & 1)) & 0xFFFF0000u;
+    ints nan = x != x;
+    return (vec)((rounded & ~(bits)nan) | ((b | 0x00400000u) & 0xFFFF0000u & (bits)nan));
+}
+
+/* x is rounded already. */
+INLINE void store_upper(uint16_t *p, vec x) {
+    *(half_at *)p = __builtin_convertvector((bits)x >> 16, half);
+}
+INLINE void store_bf16(uint16_t *p, vec x) { store_upper(p, round_bf16(x)); }
+
+INLINE float sum_lanes(vec x) {
+    float s = 0;
+    for (int i = 0; i < LANES; i++) s += x[i];
+    return s;
+}
+
+/* e^x for x <= 88, relative error about 2e-7; below -87 it stays at e^-87; a NaN stays one. */
+INLINE vec exp_vec(vec x) {
+    x = pick(x < -87.0f, splat(-87.0f), x);
+    x = pick(x > 88.0f, splat(88.0f), x);
+    vec n = x * 1.44269504f;
+    n = (n + 12582912.0f) - 12582912.0f; /* nearest integer */
+    vec r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * (vec)((__builtin_convertvector(n, ints) + 127) << 23);
+}
 
 /* Elements are bf16 or fp32; `wide` is a constant wherever this is inlined. */
 INLINE vec load_any(const void *p, int64_t i, int wide) {
@@ -19,44 +74,19 @@ INLINE void store_any(void *p, int64_t i, vec x, int wide) {
     if (wide) store((float *)p + i, x);
     else store_bf16((uint16_t *)p + i, x);
 }
-INLINE vec round_any(vec x, int wide) { return wide ? x : round_bf16(x); }
 
-/* The cache row of node 0; all keys before it are seen by every row of the tree. */
-INLINE int64_t tree_start(const segment *s) { return s->start + s->rows - s->nodes; }
+/* Keys of a segment are [layers, kv_heads, head_dim, capacity], values [.., capacity, head_dim]. */
+typedef struct {
+    int64_t heads, kv_heads, head_dim, wide, count;
+    float scale;
+    const segment *segments;
+} batch;
 
-/* The position of a row: a node's is that of its depth. */
-INLINE int64_t position_of(const segment *s, int64_t row) {
-    int64_t node = s->start + row - tree_start(s);
-    if (node < 0) return s->start + row;
-    int64_t position = tree_start(s);
-    while ((node = s->parents[node]) >= 0) position++;
-    return position;
-}
-
-/* branch[0..depth) = the nodes down to the one of a row in the tree. */
-INLINE void branch_of(const segment *s, int64_t row, int64_t depth, int32_t *branch) {
-    int64_t node = s->start + row - tree_start(s);
-    for (; depth > 0; node = s->parents[node]) branch[--depth] = (int32_t)node;
-}
-
-/* to[0..D) = the head's row, rotated to its position with every product and sum rounded as
- * transformers' bf16 rotary embedding rounds them. */
-INLINE void rotate(float *to, const void *from, int64_t at, const batch *b, int64_t position,
-                   int wide) {
-    int64_t half_dim = b->head_dim / 2;
-    if (!b->cos) {
-        for (int64_t i = 0; i < b->head_dim; i += LANES) store(to + i, load_any(from, at + i, wide));
-        return;
-    }
-    for (int64_t i = 0; i < half_dim; i += LANES) {
-        vec c = load(b->cos + position * half_dim + i), s = load(b->sin + position * half_dim + i);
-        vec x = load_any(from, at + i, wide), y = load_any(from, at + half_dim + i, wide);
-        vec xc = round_any(x * c, wide), ys = round_any(y * s, wide);
-        vec yc = round_any(y * c, wide), xs = round_any(x * s, wide);
-        store(to + i, round_any(xc - ys, wide));
-        store(to + half_dim + i, round_any(yc + xs, wide));
-    }
-}
+/* A [heads, rows, head_dim] view: strides in elements, the last one is 1. */
+typedef struct {
+    const void *data;
+    int64_t head, row;
+} view;
 
 /* Scores of n queries (n is 1 or BLOCK) with one tile of keys [D, TILE], summed over d in order. */
 INLINE void score_tile(float *scores, int64_t row, const float *q, const float *tile, int64_t D,
@@ -150,9 +180,9 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
     for (int64_t i = 0; i < n; i++) {
         int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
         limit[i] = position_of(s, row) + 1;
-        float *to = queries + i * D;
-        rotate(to, q.data, head * q.head + (s->first + row) * q.row, b, limit[i] - 1, wide);
-        for (int64_t d = 0; d < D; d += LANES) store(to + d, load(to + d) * b->scale);
+        int64_t at = head * q.head + (s->first + row) * q.row;
+        for (int64_t d = 0; d < D; d += LANES)
+            store(queries + i * D + d, load_any(q.data, at + d, wide) * b->scale);
     }
     for (int64_t t = 0; t < last; t += TILE) {
         for (int64_t d = 0; d < D; d++)
@@ -210,41 +240,31 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
 }
 
 INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values, view k, view v,
-                     int64_t kv_head, float *memory, int wide) {
-    int64_t D = b->head_dim;
+                     int64_t kv_head, int wide) {
+    int64_t D = b->head_dim, size = wide ? 4 : 2;
     for (int64_t row = 0; row < s->rows; row++) {
         int64_t stored = s->start + row, at = s->first + row;
-        rotate(memory, k.data, kv_head * k.head + at * k.row, b, position_of(s, row), wide);
-        for (int64_t d = 0; d < D; d++) {
-            if (wide) {
-                ((float *)keys)[d * s->capacity + stored] = memory[d];
-            } else {
-                uint32_t x;
-                memcpy(&x, memory + d, 4);
-                ((uint16_t *)keys)[d * s->capacity + stored] = x >> 16;
-            }
-        }
+        const char *key = (const char *)k.data + (kv_head * k.head + at * k.row) * size;
+        for (int64_t d = 0; d < D; d++)
+            memcpy(keys + (d * s->capacity + stored) * size, key + d * size, size);
         for (int64_t d = 0; d < D; d += LANES)
             store_any(values, stored * D + d,
                       load_any(v.data, kv_head * v.head + at * v.row + d, wide), wide);
     }
 }
 
-int64_t attention_floats(const batch *b) {
-    int64_t longest = 0;
+INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *out, int wide) {
+    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2, longest = 0;
     for (int64_t i = 0; i < b->count; i++)
         if (b->segments[i].capacity > longest) longest = b->segments[i].capacity;
-    return 2 * QUERIES * b->head_dim + TILE * b->head_dim + (QUERIES + 1) * longest;
-}
-
-INLINE void attend(const batch *b, int64_t layer, view q, view k, view v, char *out, part heads,
-                   float *memory, int wide) {
-    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2;
-    for (int64_t h = heads.from; h < heads.to; h++) {
-        for (const segment *s = b->segments; s < b->segments + b->count; s++) {
+    float *memory = reserve(4 * (2 * QUERIES * D + TILE * D + (QUERIES + 1) * longest));
+    if (!memory) return 1;
+    for (int64_t i = 0; i < b->count; i++) {
+        const segment *s = &b->segments[i];
+        for (int64_t h = 0; h < b->kv_heads; h++) {
             int64_t at = layer * s->layer_bytes + h * s->capacity * D * size;
             char *keys = s->keys + at, *values = s->values + at;
-            write_kv(b, s, keys, values, k, v, h, memory, wide);
+            write_kv(b, s, keys, values, k, v, h, wide);
             for (int64_t from = 0; from < s->rows * group; from += QUERIES) {
                 int64_t n = s->rows * group - from;
                 attend_queries(b, s, keys, values, q, h, from, n < QUERIES ? n : QUERIES, out,
@@ -252,14 +272,14 @@ INLINE void attend(const batch *b, int64_t layer, view q, view k, view v, char *
             }
         }
     }
+    return 0;
 }
 
 /* Once per instruction set. */
 #define VARIANT(name, attribute)                                                                  \
-    attribute static void attend_##name(const batch *b, int64_t layer, view q, view k, view v,     \
-                                        char *out, part heads, float *memory) {                    \
-        if (b->wide) attend(b, layer, q, k, v, out, heads, memory, 1);                            \
-        else attend(b, layer, q, k, v, out, heads, memory, 0);                                    \
+    attribute static int attend_##name(const batch *b, int64_t layer, view q, view k, view v,      \
+                                       char *out) {                                               \
+        return b->wide ? attend(b, layer, q, k, v, out, 1) : attend(b, layer, q, k, v, out, 0);    \
     }
 
 VARIANT(base, )
@@ -268,29 +288,20 @@ VARIANT(avx2, __attribute__((target("avx2,fma"))))
 VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))))
 #endif
 
-/* Write k and v of some KV heads into the caches, then out [rows, heads, head_dim] = causal attention
- * of q, a draft tree's rows along their branches; memory holds attention_floats. */
-void attend_heads(const batch *b, int64_t layer, view q, view k, view v, void *out, part heads,
-                  float *memory) {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-        return attend_avx512(b, layer, q, k, v, out, heads, memory);
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return attend_avx2(b, layer, q, k, v, out, heads, memory);
-#endif
-    attend_base(b, layer, q, k, v, out, heads, memory);
-}
-
-/* Attend with all heads. Returns 0, or 1 where memory ran out. */
+/* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q, a draft
+ * tree's rows along their branches. Returns 0, or 1 where memory ran out. */
 int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
               const void *k, int64_t k_head, int64_t k_row, const void *v, int64_t v_head,
               int64_t v_row, void *out) {
     view vq = {q, q_head, q_row}, vk = {k, k_head, k_row}, vv = {v, v_head, v_row};
-    float *memory = reserve(4 * attention_floats(b));
-    if (!memory) return 1;
-    attend_heads(b, layer, vq, vk, vv, out, (part){0, b->kv_heads}, memory);
-    return 0;
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return attend_avx512(b, layer, vq, vk, vv, out);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return attend_avx2(b, layer, vq, vk, vv, out);
+#endif
+    return attend_base(b, layer, vq, vk, vv, out);
 }
 
 INLINE void keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Sequence
 
 import torch
 
-from foredraft.tree import is_tree
 from verifier_service.model.attention import Kv, KvShape, Rows
+from verifier_service.model.native import segments_of
 
 # Keys per tile in the kernel: caches are padded to a multiple of it.
 _TILE = 64
@@ -19,8 +18,6 @@ _pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
 
 
 class _Batch(ctypes.Structure):
-    """native.h's batch, without tables: q and k come rotated."""
-
     _fields_ = (
         ("heads", _int64),
         ("kv_heads", _int64),
@@ -28,8 +25,6 @@ class _Batch(ctypes.Structure):
         ("wide", _int64),
         ("count", _int64),
         ("scale", ctypes.c_float),
-        ("cos", _pointer),
-        ("sin", _pointer),
         ("segments", _pointer),
     )
 
@@ -37,26 +32,6 @@ class _Batch(ctypes.Structure):
 def supports(head_dim: int, dtype: torch.dtype) -> bool:
     """True where the kernel takes heads of this size and type."""
     return head_dim % (2 * _LANES) == 0 and dtype in (torch.bfloat16, torch.float32)
-
-
-def segments_of(batch: Sequence[Rows]) -> tuple[array[int], array[int]]:
-    """Return native.h's segments of a batch, and the parents that they point into.
-
-    Raise ValueError where rows leave their cache or parents are no tree: the kernel trusts them.
-    """
-    parents = array("i", [parent for rows in batch for parent in rows.parents])
-    at = parents.buffer_info()[0]
-    segments = array("q")
-    for kv, start, first, rows, tree in batch:
-        keys, nodes = kv.keys, len(tree)
-        capacity = keys.shape[3]
-        if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
-            raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
-        layer_bytes = keys.stride(0) * keys.itemsize
-        where = (keys.data_ptr(), kv.values.data_ptr(), layer_bytes, capacity)
-        segments.extend((*where, start, first, rows, nodes, at))
-        at += nodes * parents.itemsize
-    return segments, parents
 
 
 class NativeAttention:
@@ -112,7 +87,7 @@ class NativeAttention:
             q.dtype == torch.float32,
             len(batch),
             scale,
-            segments=segments.buffer_info()[0],
+            segments.buffer_info()[0],
         )
         failed = self._kernels.fd_attend(
             ctypes.addressof(described),

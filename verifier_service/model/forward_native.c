@@ -4,7 +4,7 @@
  * Threads share each step and meet after it. The residual stream is kept in fp32, every number of it
  * rounded to bf16.
  */
-#include "linear.h"
+#include "forward.h"
 
 int fd_forward_runs_here(void) {
 #if defined(__x86_64__)
@@ -18,33 +18,18 @@ int fd_forward_runs_here(void) {
 
 #if defined(__x86_64__)
 
-/* gate_up's panels are 16 columns of the gate and the 16 that it gates; norms are fp32 [hidden]. */
-typedef struct {
-    const float *attention_norm, *mlp_norm;
-    linear qkv, out, gate_up, down;
-} layer;
-
-typedef struct {
-    int64_t hidden, inner, num_layers, heads, kv_heads, head_dim;
-    float eps, scale;
-    const uint16_t *embedding; /* bf16 [vocabulary, hidden] */
-    const float *cos, *sin;    /* [positions, head_dim / 2] */
-    const float *norm;
-    const layer *layers;
-    linear head;
-} model;
-
 /* One forward: tokens [rows], logits [num_wanted, m->head.out] of the wanted rows, which ascend. */
 typedef struct {
     const model *m;
-    batch batch;
+    const segment *segments;
+    int64_t count;
     const int32_t *tokens, *wanted;
     int64_t rows, num_wanted;
     float *logits;
-    float *x;               /* [rows, hidden]: the residual stream */
+    float *x;                /* [rows, hidden]: the residual stream */
     uint16_t *lines, *gated; /* what the next product reads, in linear.h's layout */
-    uint16_t *qkv, *mixed;  /* [rows, heads, head_dim] */
-    float *attention;       /* each thread's */
+    uint16_t *qkv, *mixed;   /* [rows, heads, head_dim] */
+    char *attention;         /* each thread's */
 } forward;
 
 static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -56,7 +41,7 @@ static int divide(forward *f, int64_t threads) {
     int64_t x = aligned(4 * f->rows * m->hidden);
     int64_t lines = aligned(2 * f->rows * larger(m->hidden, mixed));
     int64_t gated = aligned(2 * f->rows * m->inner);
-    int64_t attention = aligned(4 * attention_floats(&f->batch));
+    int64_t attention = attention_bytes(f->segments, f->count);
     char *at = reserve(x + lines + gated + aligned(2 * f->rows * qkv) +
                        aligned(2 * f->rows * mixed) + threads * attention);
     if (!at) return 1;
@@ -65,7 +50,7 @@ static int divide(forward *f, int64_t threads) {
     f->gated = (uint16_t *)at, at += gated;
     f->qkv = (uint16_t *)at, at += aligned(2 * f->rows * qkv);
     f->mixed = (uint16_t *)at, at += aligned(2 * f->rows * mixed);
-    f->attention = (float *)at;
+    f->attention = at;
     return 0;
 }
 
@@ -73,7 +58,8 @@ AVX512 static void embed(const forward *f, part rows) {
     int64_t width = f->m->hidden;
     for (int64_t r = rows.from; r < rows.to; r++)
         for (int64_t i = 0; i < width; i += LANES)
-            store(f->x + r * width + i, load_bf16(f->m->embedding + f->tokens[r] * width + i));
+            _mm512_storeu_ps(f->x + r * width + i,
+                             load_halves(f->m->embedding + f->tokens[r] * width + i));
 }
 
 /* lines = x / rms(x) * weight */
@@ -86,12 +72,17 @@ AVX512 static void norm(const float *x, const float *weight, uint16_t *lines, in
             if (b.first + r < own.from || b.first + r >= own.to) continue;
             const float *from = x + (b.first + r) * width;
             uint16_t *to = lines + b.first * width;
-            vec squares = splat(0);
-            for (int64_t c = 0; c < width; c += LANES) squares += load(from + c) * load(from + c);
-            float scale = 1.0f / __builtin_sqrtf(sum_lanes(squares) / (float)width + eps);
+            __m512 squares = _mm512_setzero_ps();
+            for (int64_t c = 0; c < width; c += LANES) {
+                __m512 v = _mm512_loadu_ps(from + c);
+                squares = _mm512_fmadd_ps(v, v, squares);
+            }
+            float mean = _mm512_reduce_add_ps(squares) / (float)width;
+            float scale = 1.0f / __builtin_sqrtf(mean + eps);
             for (int64_t c = 0; c < width; c += LANES)
-                store_bf16(to + at_line(b.rows, r, c),
-                           round_bf16(load(from + c) * scale) * load(weight + c));
+                store_halves(to + at_line(b.rows, r, c),
+                             rounded(_mm512_loadu_ps(from + c) * scale) *
+                                 _mm512_load_ps(weight + c));
         }
     }
 }
@@ -108,10 +99,8 @@ static void drop_unwanted(forward *f) {
 static void run(void *context, int64_t thread, int64_t threads) {
     forward *f = context;
     const model *m = f->m;
-    int64_t rows = f->rows, H = m->hidden, D = m->head_dim, qkv = m->layers->qkv.out;
-    int64_t memory = aligned(4 * attention_floats(&f->batch)) / 4;
-    view q = {f->qkv, D, qkv}, k = {f->qkv + m->heads * D, D, qkv};
-    view v = {f->qkv + (m->heads + m->kv_heads) * D, D, qkv};
+    int64_t rows = f->rows, H = m->hidden, mixed = m->heads * m->head_dim, qkv = m->layers->qkv.out;
+    int64_t memory = attention_bytes(f->segments, f->count);
     embed(f, part_of(rows, thread, threads));
     team_wait(threads);
     for (int64_t i = 0; i < m->num_layers; i++) {
@@ -120,13 +109,13 @@ static void run(void *context, int64_t thread, int64_t threads) {
         team_wait(threads);
         apply(&l->qkv, f->lines, rows, HALVES, f->qkv, qkv, thread, threads);
         team_wait(threads);
-        attend_heads(&f->batch, i, q, k, v, f->mixed, part_of(m->kv_heads, thread, threads),
-                     f->attention + thread * memory);
+        attend_panels(m, i, f->segments, f->count, f->qkv, f->mixed,
+                      part_of(m->kv_heads, thread, threads), f->attention + thread * memory);
         team_wait(threads);
         if (i == m->num_layers - 1) rows = f->num_wanted;
         if (thread == 0) {
             if (i == m->num_layers - 1) drop_unwanted(f);
-            lines_of(f->mixed, rows, m->heads * D, f->lines);
+            lines_of(f->mixed, rows, mixed, f->lines);
         }
         team_wait(threads);
         apply(&l->out, f->lines, rows, ADD, f->x, H, thread, threads);
@@ -148,9 +137,8 @@ int fd_forward(const model *m, const segment *segments, int64_t count, const int
                int64_t rows, const int32_t *wanted, int64_t num_wanted, float *logits,
                int64_t threads) {
     forward f = {
-        .m = m, .tokens = tokens, .wanted = wanted, .rows = rows, .num_wanted = num_wanted,
-        .logits = logits,
-        .batch = {m->heads, m->kv_heads, m->head_dim, 0, count, m->scale, m->cos, m->sin, segments},
+        .m = m, .segments = segments, .count = count, .tokens = tokens, .wanted = wanted,
+        .rows = rows, .num_wanted = num_wanted, .logits = logits,
     };
     if (divide(&f, threads)) return 1;
     team_run(threads, run, &f);

@@ -12,16 +12,15 @@
  * fetching this far ahead reads them at the speed of memory. */
 #define AHEAD (16 << 10)
 
-/* sums [rows, COLUMNS] of one block of rows and one panel of weights. With the number of rows known
- * to the compiler, the sums stay in registers. */
-AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, float *sums,
-                            const int rows) {
+/* With the number of rows known to the compiler, the sums stay in registers. */
+AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, int64_t skip,
+                            int64_t ahead, float *sums, const int rows) {
     __m512 s[MAX_ROWS][2];
     _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
-    for (; width > 0; width -= LINE, a += rows * LINE / 2)
+    for (; width > 0; width -= LINE, a += rows * LINE / 2, b += skip / 2)
         for (int64_t u = 0; u < LINE / 2; u++, b += COLUMNS) {
-            _mm_prefetch((const char *)b + AHEAD, _MM_HINT_T0);
-            _mm_prefetch((const char *)b + AHEAD + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)b + ahead, _MM_HINT_T0);
+            _mm_prefetch((const char *)b + ahead + 64, _MM_HINT_T0);
             __m512bh b0 = (__m512bh)_mm512_load_si512(b);
             __m512bh b1 = (__m512bh)_mm512_load_si512(b + LANES);
             _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {
@@ -36,42 +35,50 @@ AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, f
     }
 }
 
-typedef void multiplier(const int32_t *a, const int32_t *b, int64_t width, float *sums);
-
 #define DEFINE(rows)                                                                              \
-    AVX512 static void multiply_##rows(const int32_t *a, const int32_t *b, int64_t width,          \
-                                       float *sums) {                                             \
-        multiply(a, b, width, sums, rows);                                                        \
+    AVX512 static void multiply_##rows(const uint16_t *lines, const uint16_t *panel,               \
+                                       int64_t width, int64_t skip, int64_t ahead, float *sums) {  \
+        const int32_t *a = (const int32_t *)lines, *b = (const int32_t *)panel;                   \
+        multiply(a, b, width, skip, ahead, sums, rows);                                           \
     }
 DEFINE(1) DEFINE(2) DEFINE(3) DEFINE(4) DEFINE(5) DEFINE(6) DEFINE(7)
 DEFINE(8) DEFINE(9) DEFINE(10) DEFINE(11) DEFINE(12) DEFINE(13) DEFINE(14)
 
-static multiplier *const multipliers[MAX_ROWS + 1] = {
-    0,          multiply_1, multiply_2, multiply_3,  multiply_4,  multiply_5,  multiply_6, multiply_7,
+multiplier *const multipliers[MAX_ROWS + 1] = {
+    0,          multiply_1, multiply_2,  multiply_3,  multiply_4,  multiply_5,  multiply_6, multiply_7,
     multiply_8, multiply_9, multiply_10, multiply_11, multiply_12, multiply_13, multiply_14};
 
 /* What becomes of the sums of a block's rows in columns [n, n + COLUMNS), in fp32 rounded to bf16. */
 AVX512_INLINE void finish(const linear *w, const float *sums, block b, int64_t n,
                           enum epilogue epilogue, void *out, int64_t stride) {
-    vec bias0 = w->bias ? load(w->bias + n) : splat(0);
-    vec bias1 = w->bias ? load(w->bias + n + LANES) : splat(0);
+    __m512 bias0 = _mm512_setzero_ps(), bias1 = bias0;
+    if (w->bias) {
+        bias0 = _mm512_load_ps(w->bias + n);
+        bias1 = _mm512_load_ps(w->bias + n + LANES);
+    }
     for (int64_t r = 0; r < b.rows; r++, sums += COLUMNS) {
-        vec y0 = round_bf16(load(sums) + bias0), y1 = round_bf16(load(sums + LANES) + bias1);
-        if (epilogue == GATE) {
-            vec silu = round_bf16(y0 / (1.0f + exp_vec(-y0)));
-            uint16_t *lines = (uint16_t *)out + b.first * stride;
-            store_bf16(lines + at_line(b.rows, r, n / 2), silu * y1);
-            continue;
-        }
+        __m512 y0 = _mm512_load_ps(sums) + bias0, y1 = _mm512_load_ps(sums + LANES) + bias1;
         int64_t at = (b.first + r) * stride + n;
         if (epilogue == HALVES) {
-            store_upper((uint16_t *)out + at, y0);
-            store_upper((uint16_t *)out + at + LANES, y1);
+            store_halves((uint16_t *)out + at, y0);
+            store_halves((uint16_t *)out + at + LANES, y1);
+            continue;
+        }
+        y0 = rounded(y0);
+        y1 = rounded(y1);
+        if (epilogue == GATE) {
+            __m512 silu = rounded(y0 / (exp2_lanes(y0 * -LOG2_E) + 1.0f));
+            uint16_t *lines = (uint16_t *)out + b.first * stride;
+            store_halves(lines + at_line(b.rows, r, n / 2), silu * y1);
             continue;
         }
         float *to = (float *)out + at;
-        store(to, epilogue == ADD ? round_bf16(load(to) + y0) : y0);
-        store(to + LANES, epilogue == ADD ? round_bf16(load(to + LANES) + y1) : y1);
+        if (epilogue == ADD) {
+            y0 = rounded(_mm512_loadu_ps(to) + y0);
+            y1 = rounded(_mm512_loadu_ps(to + LANES) + y1);
+        }
+        _mm512_storeu_ps(to, y0);
+        _mm512_storeu_ps(to + LANES, y1);
     }
 }
 
@@ -82,10 +89,9 @@ AVX512 void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
     int64_t count = num_blocks(rows);
     part panels = part_of(w->out / COLUMNS, thread, threads);
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
-        const int32_t *weights = (const int32_t *)(w->panels + n * w->in);
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(rows, i);
-            multipliers[b.rows]((const int32_t *)(lines + b.first * w->in), weights, w->in, sums);
+            multipliers[b.rows](lines + b.first * w->in, w->panels + n * w->in, w->in, 0, AHEAD, sums);
             switch (epilogue) {
                 case FLOATS: finish(w, sums, b, n, FLOATS, out, stride); break;
                 case HALVES: finish(w, sums, b, n, HALVES, out, stride); break;

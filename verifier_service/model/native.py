@@ -1,13 +1,18 @@
-"""Loads the compiled kernels: an optional extension module, without Python in it, beside this."""
+"""The compiled kernels, an optional extension module beside this, and what they all are told."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import logging
+from array import array
+from collections.abc import Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
+
+from foredraft.tree import is_tree
+from verifier_service.model.attention import Rows
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +39,32 @@ def library() -> ctypes.CDLL | None:
         kernels.fd_linear.argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
         sized: list[Any] = [_pointer, _int64]
         kernels.fd_forward.argtypes = [_pointer, *sized * 3, _pointer, _int64]
+        kernels.fd_keep_panels.argtypes = [_pointer, _pointer, *[_int64] * 4, _pointer, _int64]
+        kernels.fd_keep_panels.restype = None
     return kernels
 
 
 def runs_forward(kernels: ctypes.CDLL) -> bool:
     """True where the CPU has the bf16 arithmetic of the compiled forward (avx512_bf16)."""
     return bool(kernels.fd_forward_runs_here())
+
+
+def segments_of(batch: Sequence[Rows]) -> tuple[array[int], array[int]]:
+    """Return native.h's segments of a batch, and the parents that they point into.
+
+    Values must be [layers, kv_heads, capacity, ..] and a layer of keys as large as one of values.
+
+    Raise ValueError where rows leave their cache or parents are no tree: the kernel trusts them.
+    """
+    parents = array("i", [parent for rows in batch for parent in rows.parents])
+    at = parents.buffer_info()[0]
+    segments = array("q")
+    for kv, start, first, rows, tree in batch:
+        keys, nodes, capacity = kv.keys, len(tree), kv.values.shape[2]
+        if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
+            raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
+        layer_bytes = keys.stride(0) * keys.itemsize
+        where = (keys.data_ptr(), kv.values.data_ptr(), layer_bytes, capacity)
+        segments.extend((*where, start, first, rows, nodes, at))
+        at += nodes * parents.itemsize
+    return segments, parents

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from verifier_service.model.attention import KvShape
-from verifier_service.model.attention_native import NativeAttention, segments_of
-from verifier_service.model.native import library, runs_forward
-from verifier_service.model.native_weights import COLUMNS, LINE, NativeWeights
+from verifier_service.model.native import runs_forward, segments_of
+from verifier_service.model.native_weights import LINE, NativeWeights
+from verifier_service.model.panels import fits_panels
 from verifier_service.model.slots import Flat
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
 
 
 class NativeForward:
-    """A decoder of the Llama family; make it with `native_forward`."""
+    """A decoder of the Llama family that `fits_native`; caches are PanelCaches."""
 
     def __init__(self, weights: NativeWeights, kernels: ctypes.CDLL, threads: int) -> None:
         self._weights = weights
@@ -76,27 +75,18 @@ class NativeForward:
             raise ValueError("a wanted row is outside the batch")
 
 
-def native_forward(
-    model: Any, attention: Any, shape: KvShape, threads: int
-) -> NativeForward | None:
-    """Return the compiled forward of a transformers model, which loses its layers to it.
-
-    None where it was not built, the CPU cannot run it, or the model is of another kind.
-    """
-    kernels = library()
-    if kernels is None or not runs_forward(kernels) or not isinstance(attention, NativeAttention):
-        return None
+def fits_native(model: Any, shape: KvShape, kernels: ctypes.CDLL) -> bool:
+    """Return whether the compiled forward computes a transformers model, and this CPU runs it."""
     config = model.config
     layers = getattr(getattr(model, "model", None), "layers", [])
     kinds = {type(layer).__name__ for layer in layers}
-    fits = (
-        len(kinds) == 1
+    return (
+        runs_forward(kernels)
+        and fits_panels(shape)
+        and len(kinds) == 1
         and kinds <= set(_LAYERS)
-        and shape.dtype == torch.bfloat16
         and config.hidden_act == "silu"
         and config.hidden_size % LINE == 0
         and config.intermediate_size % LINE == 0
-        and shape.head_dim % COLUMNS == 0
         and model.lm_head.bias is None
     )
-    return NativeForward(NativeWeights(model, shape.head_dim), kernels, threads) if fits else None

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from verifier_service.model.panels import COLUMNS
+
 _pointer, _int64, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
-# linear.h: the columns of a panel of weights, and the inputs of a row in a cache line.
-COLUMNS, LINE = 32, 32
+# linear.h: the inputs of a row in a cache line.
+LINE = 32
 _ALIGNMENT = 64
 
 

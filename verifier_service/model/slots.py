@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from verifier_service.model.attention import Attention, Kv, KvShape, Rows
+from verifier_service.model.attention import Caches, Kv, KvShape, Rows
 from verifier_service.model.port import Segment
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ class SlottedModel:
     def __init__(
         self,
         forward: Forward,
-        attention: Attention,
+        caches: Caches,
         shape: KvShape,
         info: ModelInfo,
     ) -> None:
         self.info = info
         self._forward = forward
-        self._attention = attention
+        self._caches = caches
         self._shape = shape
         self._slots: dict[int, Kv] = {}
         self._names = itertools.count()
@@ -54,7 +54,7 @@ class SlottedModel:
     def alloc(self, capacity: int) -> int:
         """Return a new slot with room for capacity tokens."""
         slot = next(self._names)
-        self._slots[slot] = self._attention.alloc(self._shape, capacity)
+        self._slots[slot] = self._caches.alloc(self._shape, capacity)
         return slot
 
     def free(self, slot: int) -> None:
@@ -73,7 +73,7 @@ class SlottedModel:
 
     def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""
-        self._attention.keep(self._slots[slot], start, rows)
+        self._caches.keep(self._slots[slot], start, rows)
 
     def warm_up(self, rows: int) -> None:
         """Run batches of up to rows rows, so that no session waits for a first time."""

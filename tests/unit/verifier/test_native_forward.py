@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
     KERNELS is None or not runs_forward(KERNELS), reason="the compiled forward does not run here"
 )
 
-# Nothing divides evenly: a vocabulary of no panels, 3 query heads to a key head, 30 rows in blocks.
+# Little divides evenly: a vocabulary of no whole panels, 3 query heads to a key head.
 SIZES = {
     "vocab_size": 251,
     "hidden_size": 96,
@@ -33,22 +33,24 @@ SIZES = {
     "max_position_embeddings": 128,
     "initializer_range": 0.2,
 }
-TEXT = np.random.default_rng(0).integers(0, 251, 60).tolist()
+TEXT = np.random.default_rng(0).integers(0, 251, 100).tolist()
+WIDE_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 96}
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2"])
+@pytest.fixture(scope="module", params=["grouped", "wide heads", "biased"])
 def checkpoint(request, tmp_path_factory):
-    """A tiny random model; qwen2 has biases."""
+    """A tiny random model."""
     torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("native") / request.param
-    if request.param == "llama":
-        LlamaForCausalLM(LlamaConfig(**SIZES)).save_pretrained(path)
-    else:
+    path = tmp_path_factory.mktemp("native")
+    if request.param == "biased":
         model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 torch.nn.init.normal_(parameter)
-        model.save_pretrained(path)
+    else:
+        sizes = SIZES | (WIDE_HEADS if request.param == "wide heads" else {})
+        model = LlamaForCausalLM(LlamaConfig(**sizes))
+    model.save_pretrained(path)
     return path
 
 
@@ -102,16 +104,16 @@ def test_a_model_that_does_not_fit_falls_back(tmp_path, caplog):
     LlamaForCausalLM(LlamaConfig(**SIZES | {"intermediate_size": 80})).save_pretrained(tmp_path)
     caplog.set_level("INFO")
     model = load_target(VerifierConfig(model=tmp_path))
-    assert "TransformersForward" in caplog.text
+    assert "forward of transformers" in caplog.text
     assert model.forward([Segment(model.alloc(8), 0, TEXT[:8], 1)]).shape == (1, 251)
 
 
 def test_the_forward_stays_near_transformers(checkpoint, caplog):
     caplog.set_level("INFO")
     native = load_target(VerifierConfig(model=checkpoint))
-    assert "NativeForward" in caplog.text
+    assert "forward compiled" in caplog.text
     generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
-    a, b = (m.forward([Segment(m.alloc(60), 0, TEXT, 60)]) for m in (native, generic))
+    a, b = (m.forward([Segment(m.alloc(100), 0, TEXT, 100)]) for m in (native, generic))
     assert a.shape == b.shape
     assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
 
@@ -123,24 +125,34 @@ def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoin
         model = load_target(VerifierConfig(model=checkpoint, threads=threads))
         assert numerics.measure(model) == "exact"
         slot = model.alloc(100)
-        whole = model.forward([Segment(slot, 0, TEXT, 60)])
-        for count in range(1, 31):
-            part = model.forward([Segment(slot, 20, TEXT[20 : 20 + count], count)])
-            assert np.array_equal(part, whole[20 : 20 + count]), f"{count} rows"
-        tree = model.forward([Segment(slot, 52, TEXT[52:60], 8, parents)])
+        whole = model.forward([Segment(slot, 0, TEXT, 100)])
+        for count in range(1, 41):
+            part = model.forward([Segment(slot, 60, TEXT[60 : 60 + count], count)])
+            assert np.array_equal(part, whole[60 : 60 + count]), f"{count} rows"
+        tree = model.forward([Segment(slot, 92, TEXT[92:], 8, parents)])
         reference = reference or [whole, tree]
         assert np.array_equal(whole, reference[0])
         assert np.array_equal(tree, reference[1])
 
 
+def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):
+    model = load_target(VerifierConfig(model=checkpoint))
+    clean, dirty = model.alloc(100), model.alloc(100)
+    for cache in model._slots[dirty]:
+        cache.fill_(float("nan"))
+    for count in (1, 2, 33, 64):
+        rows = [model.forward([Segment(s, 0, TEXT[:count], count)]) for s in (clean, dirty)]
+        assert np.array_equal(*rows)
+
+
 def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
     model = load_target(VerifierConfig(model=checkpoint))
-    slot, other = model.alloc(60), model.alloc(60)
-    whole = model.forward([Segment(slot, 0, TEXT, 60)])
+    slot, other = model.alloc(100), model.alloc(100)
+    whole = model.forward([Segment(slot, 0, TEXT, 100)])
     some = model.forward([Segment(other, 0, TEXT[:30], 2), Segment(slot, 30, TEXT[30:35], 3)])
     assert np.array_equal(some, whole[[28, 29, 32, 33, 34]])
     assert model.forward([Segment(slot, 0, TEXT, 0)]).shape == (0, 251)
-    assert np.array_equal(model.forward([Segment(slot, 59, TEXT[59:], 1)]), whole[59:])
+    assert np.array_equal(model.forward([Segment(slot, 99, TEXT[99:], 1)]), whole[99:])
 
 
 @pytest.mark.parametrize(
@@ -148,7 +160,8 @@ def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
     [
         (0, [251], 1),
         (0, [-1], 1),
-        (64, [1], 1),
+        (64, [1], 1),  # the capacity is filled up to 64
+        (63, [1, 2], 1),
         (-1, [1], 1),
         (0, [1, 2], 1, [1]),
         (0, [1], 2),

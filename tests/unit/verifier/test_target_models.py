@@ -131,10 +131,10 @@ def test_bf16_logits_have_the_same_bits_however_they_are_batched(checkpoint, att
 
 @needs_bf16
 @needs_kernels
-def test_the_fused_forward_agrees_with_the_generic_one(checkpoint):
-    fused = load_target(VerifierConfig(model=checkpoint))
+def test_the_compiled_forward_agrees_with_the_generic_one(checkpoint):
+    compiled = load_target(VerifierConfig(model=checkpoint))
     generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
-    a = in_chunks(fused, fused.alloc(120), TEXT, 120)
+    a = in_chunks(compiled, compiled.alloc(120), TEXT, 120)
     b = in_chunks(generic, generic.alloc(120), TEXT, 120)
     assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
 

@@ -34,7 +34,7 @@ def one_thread():
 @pytest.fixture(
     scope="module",
     params=[("auto", "auto"), ("auto", "transformers"), ("matmul", "auto")],
-    ids=["fused", "native", "matmul"],
+    ids=["compiled", "native", "matmul"],
 )
 def target(request):
     """The shipped target with every kind of forward and attention."""
