@@ -7,22 +7,25 @@
 
 #define GOLDEN 0x9E3779B97F4A7C15u
 #define TWO_52 4503599627370496.0
+#define CHUNK 64 /* tokens that are looked at together: few chunks hold one that can win */
 
-static inline uint64_t hash(uint64_t key, uint64_t token) {
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint64_t hash(uint64_t key, uint64_t token) {
     uint64_t x = key + (token + 1) * GOLDEN;
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
     return (x ^ (x >> 31)) >> 12;
 }
 
-static inline double gumbel(uint64_t h) { return -log(-log((h + 0.5) / TWO_52)); }
+INLINE double gumbel(uint64_t h) { return -log(-log((h + 0.5) / TWO_52)); }
 
 typedef struct {
     double best, second;
     int64_t token;
 } winner;
 
-static inline void enter(winner *w, double score, int64_t token) {
+INLINE void enter(winner *w, double score, int64_t token) {
     if (score > w->best) {
         w->second = w->best;
         w->best = score;
@@ -32,19 +35,43 @@ static inline void enter(winner *w, double score, int64_t token) {
     }
 }
 
-/* Return the winning token of z [vocabulary], whose maximum is 0, and its lead over the next. Only
- * tokens with z >= -head, or with a hash that could make up for it, get noise. */
-int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+INLINE int64_t draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
     winner w = {-INFINITY, -INFINITY, -1};
-    for (int64_t v = 0; v < vocabulary; v++)
-        if (z[v] >= -head) enter(&w, z[v] + gumbel(hash(key, v)), v);
+    for (int64_t v = 0; v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        for (int64_t i = 0; i < n; i++) any |= z[v + i] >= -head;
+        for (int64_t i = 0; any && i < n; i++)
+            if (z[v + i] >= -head) enter(&w, z[v + i] + gumbel(hash(key, v + i)), v + i);
+    }
     double u = exp(-exp(-(w.best + head - 1e-6)));
     double least = floor(u * TWO_52) - 2;
     uint64_t bound = least > 0 ? (uint64_t)least : 0;
-    for (int64_t v = 0; v < vocabulary; v++) {
-        uint64_t h = hash(key, v);
-        if (h >= bound && z[v] < -head) enter(&w, z[v] + gumbel(h), v);
+    for (int64_t v = 0; v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        uint64_t h[CHUNK];
+        for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
+        for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
+        for (int64_t i = 0; any && i < n; i++)
+            if (h[i] >= bound && z[v + i] < -head) enter(&w, z[v + i] + gumbel(h[i]), v + i);
     }
     *lead = w.best - w.second;
     return w.token;
+}
+
+#if defined(__x86_64__)
+/* With vectors of 64-bit products; hashes and comparisons are exact, so nothing else changes. */
+__attribute__((target("avx512f,avx512dq"))) static int64_t draw_avx512(
+    const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+    return draw(z, vocabulary, key, head, lead);
+}
+#endif
+
+/* Return the winning token of z [vocabulary], whose maximum is 0, and its lead over the next. Only
+ * tokens with z >= -head, or with a hash that could make up for it, get noise. */
+int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        return draw_avx512(z, vocabulary, key, head, lead);
+#endif
+    return draw(z, vocabulary, key, head, lead);
 }
