@@ -17,6 +17,7 @@ from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
     Floats,
+    Ints,
     generated_len,
     prune,
 )
@@ -58,18 +59,27 @@ def coupled_path(
     position + j, v) over its candidates; at temperature 0 there is no noise. With q near p it
     agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
     """
+    columns = walk(scores, sampling, position, eos)
+    path = scores.tokens[np.arange(len(columns)), columns].tolist()
+    return split_path(path, scores, num_tokens, eos)
+
+
+def walk(
+    scores: BlockScores, sampling: SamplingParams, position: int, eos: int | None = None
+) -> Ints:
+    """Return coupled_path's columns, slot by slot, up to the first eos, if that is given."""
     noise = shared_noise(scores, sampling, position)
-    path: list[int] = []
+    columns: list[int] = []
     chosen = 0
     for slot, row in enumerate(scores.tokens):
         logits = scores.log_q[slot]
         if scores.edge is not None:
             logits = logits + scores.edge[slot, chosen]
         chosen = int(np.argmax(process(logits, sampling) + noise[slot]))
-        path.append(int(row[chosen]))
-        if path[-1] == eos:
+        columns.append(chosen)
+        if row[chosen] == eos:
             break
-    return split_path(path, scores, num_tokens, eos)
+    return np.array(columns)
 
 
 def cps_path(

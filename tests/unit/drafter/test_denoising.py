@@ -92,15 +92,36 @@ def test_above_temperature_0_what_the_targets_noise_favours_is_fixed():
     assert asked[1].filled == expected
 
 
-def test_confidence_is_q_at_temperature_0_and_else_the_odds_of_the_targets_draw():
+def test_confidence_follows_the_edges():
+    edges = {(1, 1, 4): 3.0}
+    scores = scores_of(FIRST[:2], edges)
+    odds = [0.9, 0.1 * np.exp(3.0)]
+    expected = [5 / 9, odds[1] / sum(odds)]
+    columns = np.array([0, 1])
+    assert np.exp(log_odds(scores, columns, GREEDY, 2)) == pytest.approx(expected)
+    assert least_confidence(scores, (1, 4), GREEDY, 2) == pytest.approx(5 / 9)
+    assert least_confidence(scores, (1, 3), GREEDY, 2) == pytest.approx(1 - expected[1])
+    assert least_confidence(scores, (2, 4), GREEDY, 2) == pytest.approx(0.1)
+
+
+def test_above_temperature_0_confidence_is_that_of_the_targets_draw():
     scores = scores_of(FIRST)
-    assert least_confidence(scores, (2, 3), GREEDY, 2) == pytest.approx(0.4)
-    assert least_confidence(scores, (1, 3, 5), GREEDY, 2) == pytest.approx(0.5)
-    sampling = SamplingParams(temperature=0.5, top_k=1, seed=3)
-    assert np.exp(log_odds(scores, sampling, 2)) == pytest.approx(np.array([[1, 0]] * 4))
-    plain = SamplingParams(temperature=0.5, seed=3)
-    odds = log_odds(scores, plain, 2)
-    assert np.exp(odds).sum(1) == pytest.approx(np.ones(4))
+    columns = np.zeros(4, dtype=np.int64)
+    one = SamplingParams(temperature=0.5, top_k=1, seed=3)
+    assert log_odds(scores, columns, one, 2) == pytest.approx([0] * 4)
+    assert (log_odds(scores, columns + 1, one, 2) == NEVER).all()
+    both = SamplingParams(temperature=0.5, seed=3)
+    first, second = (log_odds(scores, columns + c, both, 2) for c in (0, 1))
+    assert np.exp(first) + np.exp(second) == pytest.approx([1] * 4)
     noise = gumbel(3, np.arange(2, 6), scores.tokens[:1])[0]
-    assert odds[0, 0] - odds[0, 1] == pytest.approx(2 * np.log(5 / 4) + noise[0] - noise[1])
-    assert (log_odds(scores, sampling, 2)[:, 1] == NEVER).all()
+    assert first[0] - second[0] == pytest.approx(2 * np.log(5 / 4) + noise[0] - noise[1])
+
+
+def test_what_is_fixed_is_the_walks_over_the_edges():
+    rows = [{1: 0.99, 2: 0.01}, {3: 0.6, 4: 0.4}, {5: 0.5, 6: 0.5}]
+    edges = {(1, 1, 4): 5.0}
+    _, asked = driven(
+        Refined(2, GREEDY).denoise(TEXT, 3),
+        lambda asked: settled(scores_of(rows, edges), asked.filled),
+    )
+    assert asked[1].filled == (1, 4, MASK)

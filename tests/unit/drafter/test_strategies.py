@@ -122,10 +122,9 @@ def confident_until(length):
 
     def script(asked):
         sure = [len(asked.text) + j < length for j in range(asked.num_slots)]
-        first = asked.text[-1]
-        return scores_of(
-            [{1 + (first + j) % 15: 0.9 if s else 0.7, EOS: 0.01} for j, s in enumerate(sure)]
-        )
+        best = [1 + (asked.text[-1] + j) % 14 for j in range(asked.num_slots)]
+        odds = [0.9 if s else 0.7 for s in sure]
+        return scores_of([{t: p, 15: 0.99 - p, EOS: 0.01} for t, p in zip(best, odds, strict=True)])
 
     return script
 
