@@ -46,12 +46,12 @@ class Refined:
         filled = np.full(num_slots, MASK)
         scores = yield Pass(text, num_slots)
         for left in range(min(self._steps, num_slots) - 1, 0, -1):
-            columns = walk(scores, self._sampling, len(text))
-            confidence = log_odds(scores, columns, self._sampling, len(text))
+            path, columns = walk(scores, self._sampling, len(text))
+            confidence = log_odds(scores, np.array(columns), self._sampling, len(text))
             undecided = np.flatnonzero(filled == MASK)
             order = np.argsort(-confidence[undecided], kind="stable")
             fixed = undecided[order[: -(-len(undecided) // (left + 1))]]
-            filled[fixed] = scores.tokens[fixed, columns[fixed]]
+            filled[fixed] = np.array(path)[fixed]
             scores = yield Pass(text, num_slots, tuple(filled.tolist()))
         return scores
 

@@ -17,7 +17,6 @@ from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
     Floats,
-    Ints,
     generated_len,
     prune,
 )
@@ -59,16 +58,16 @@ def coupled_path(
     position + j, v) over its candidates; at temperature 0 there is no noise. With q near p it
     agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
     """
-    columns = walk(scores, sampling, position, eos)
-    path = scores.tokens[np.arange(len(columns)), columns].tolist()
+    path, _ = walk(scores, sampling, position, eos)
     return split_path(path, scores, num_tokens, eos)
 
 
 def walk(
     scores: BlockScores, sampling: SamplingParams, position: int, eos: int | None = None
-) -> Ints:
-    """Return coupled_path's columns, slot by slot, up to the first eos, if that is given."""
+) -> tuple[list[int], list[int]]:
+    """Return coupled_path's tokens and their columns, up to the first eos, if that is given."""
     noise = shared_noise(scores, sampling, position)
+    path: list[int] = []
     columns: list[int] = []
     chosen = 0
     for slot, row in enumerate(scores.tokens):
@@ -77,9 +76,10 @@ def walk(
             logits = logits + scores.edge[slot, chosen]
         chosen = int(np.argmax(process(logits, sampling) + noise[slot]))
         columns.append(chosen)
-        if row[chosen] == eos:
+        path.append(int(row[chosen]))
+        if path[-1] == eos:
             break
-    return np.array(columns)
+    return path, columns
 
 
 def cps_path(
