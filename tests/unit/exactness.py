@@ -118,7 +118,7 @@ class Independent:
         return gumbels(RESIDUAL, at)[seeds, at]
 
 
-def play(drafts, acceptance, setting, noise=None):
+def play(drafts: Drafts, acceptance, setting, noise=None):
     """Return the texts of all seeds, [DRAWS, LENGTH], and the mean number of kept tokens."""
     texts, lengths = np.full((DRAWS, LENGTH), -1), np.zeros(DRAWS, dtype=np.int64)
     kept = 0

@@ -111,10 +111,10 @@ class Coupled:
 class Independent:
     """Judge paths by p and q, with random numbers that nothing else depends on.
 
-    Those of a round are keyed by its prefix's length, which no other round of the session has. A
-    plain round draws with the shared noise, as under `coupled`, until a draft was judged. From then
-    on that noise may be told by drafts: they may be made with it, and which of them were refused
-    decided where this round stands.
+    Those of a round are keyed by its prefix's length, which no other round of the session has.
+    Until a draft was judged, plain rounds draw with the shared noise, so that plain decoding is the
+    same under every rule. From then on they must not: a draft may have been made with the noise of
+    later positions, and whether it was refused then tells of it.
     """
 
     method: Method

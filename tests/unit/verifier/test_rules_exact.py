@@ -50,18 +50,20 @@ def random_drafter(rng, vocab, length):
     return table
 
 
-def drafts(drafter, k):
-    """Every draft of k tokens: (probability, tokens, q)."""
-    found = [(1.0, (), ())]
+def drafts(drafter, k, ends=()):
+    """Every draft of k tokens, or fewer where it comes to one of ends: (probability, tokens, q)."""
+    found, ended = [(1.0, (), ())], []
     for _ in range(k):
-        found = [
+        longer = [
             (mass * weight / sum(q.weights), (*tokens, token), (*qs, q))
             for mass, tokens, qs in found
             for q in [drafter[tokens]]
             for token, weight in zip(*q, strict=True)
             if weight
         ]
-    return found
+        ended += [draft for draft in longer if draft[1] in ends]
+        found = [draft for draft in longer if draft[1] not in ends]
+    return ended + found
 
 
 def completion(target, prefix, length):
@@ -89,14 +91,14 @@ def weights_after(p, q, odds, kept):
     return weights / weights.sum()
 
 
-def law(acceptance, target, drafter, vocab, k, told=None):
+def law(acceptance, target, drafter, vocab, k, told=None, ends=()):
     """The law of k + 1 tokens, [vocab] * (k + 1), and the mean number kept.
 
     told(tokens, q) is the q that the rule is given, by default the one drawn from.
     """
     joint = np.zeros((vocab,) * (k + 1))
     mean = 0.0
-    for weight, tokens, q in drafts(drafter, k):
+    for weight, tokens, q in drafts(drafter, k, ends):
         said = told(tokens, q) if told else q
         for mass, kept, after in outcomes(METHODS[acceptance], target, tokens, said):
             mean += weight * mass * kept
@@ -126,6 +128,17 @@ def test_every_deterministic_draft_keeps_the_targets_law(acceptance, vocab, k):
         drafter = {draft[:i]: q for i, q in enumerate(one_hot(draft))}
         found, _ = law(acceptance, target, drafter, vocab, k)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("acceptance", EXACT)
+def test_a_draft_may_end_where_the_tokens_before_say_so(acceptance):
+    """As after EOS. (It must not be cut for what stands behind the cut.)"""
+    for state in range(25):
+        rng = np.random.default_rng(state)
+        target, drafter = random_target(rng, 3, 3), random_drafter(rng, 3, 3)
+        ends = {prefix for prefix in prefixes(3, 2) if prefix and rng.random() < 0.4}
+        found, _ = law(acceptance, target, drafter, 3, 3, ends=ends)
+        np.testing.assert_allclose(found, completion(target, (), 4), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("vocab", "k"), SIZES)
