@@ -8,6 +8,8 @@ committed tokens. Nothing here reads a clock or does I/O.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deployments.orchestrator.adl import Observation
 from deployments.orchestrator.commit_rule import Ending, check, commit
 from deployments.orchestrator.committed import CommittedPrefix
@@ -17,6 +19,7 @@ from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, pre
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.noise import DRAFT, substream
 from foredraft.tree import below, depths, explicit, first_branch, follow, is_path, is_tree
 from foredraft.types import (
     Acceptance,
@@ -178,14 +181,26 @@ class Session:
 
     # The drafter.
 
-    def draft_open(self, proposal: Proposal, params: DraftParams = SIMPLE) -> DraftOpen:
-        """Return the open that (re)attaches a drafter at the committed prefix."""
+    def draft_open(
+        self,
+        proposal: Proposal,
+        params: DraftParams = SIMPLE,
+        acceptance: Acceptance = Acceptance.COUPLED,
+    ) -> DraftOpen:
+        """Return the open that (re)attaches a drafter at the committed prefix.
+
+        Only the rule coupled may see drafts made with the target's own noise: under any other, which
+        of them were refused would tell of the noise that later tokens are drawn with.
+        """
         self._opening_len = len(self._prefix)
         request = self._request
+        sampling = request.sampling
+        if acceptance is not Acceptance.COUPLED:
+            sampling = replace(sampling, seed=substream(sampling.seed, DRAFT, 0))
         return DraftOpen(
             request.session_id,
             tuple(self._prefix.tokens),
-            request.sampling,
+            sampling,
             proposal,
             self._end,
             params,

@@ -204,7 +204,7 @@ class Round:
     """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
 
     parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q is as in DraftBlock;
-    only the rules rejection and block read it.
+    the rule coupled does not read it.
     """
 
     base: Base

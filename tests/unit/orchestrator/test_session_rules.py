@@ -9,6 +9,7 @@ import pytest
 from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
 from foredraft.types import (
+    Acceptance,
     Candidates,
     DraftBlock,
     DraftOpened,
@@ -267,3 +268,12 @@ def test_a_drafter_with_nothing_to_propose_is_not_asked_again_for_the_same_prefi
     assert session.draft_request(3) is None
     commit(session, 7)
     assert session.draft_request(3) is not None
+
+
+def test_drafts_share_the_targets_noise_under_the_rule_coupled_only() -> None:
+    session = Session(request(8))
+    seed = session.verify_open(4).sampling.seed
+    assert session.draft_open(Proposal.COUPLED).sampling.seed == seed
+    other = session.draft_open(Proposal.COUPLED, acceptance=Acceptance.REJECTION)
+    assert other.sampling.seed != seed
+    assert session.verify_open(4, Acceptance.REJECTION).sampling.seed == seed
