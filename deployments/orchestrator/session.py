@@ -16,11 +16,12 @@ from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
+from deployments.orchestrator.staleness import is_readable, reconcile
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.noise import DRAFT, substream
-from foredraft.tree import below, depths, explicit, first_branch, follow, is_path, is_tree
+from foredraft.tree import depths, explicit, first_branch
 from foredraft.types import (
     Acceptance,
     Base,
@@ -189,8 +190,8 @@ class Session:
     ) -> DraftOpen:
         """Return the open that (re)attaches a drafter at the committed prefix.
 
-        Only the rule coupled may see drafts made with the target's own noise: under any other, which
-        of them were refused would tell of the noise that later tokens are drawn with.
+        Only the rule coupled may see drafts made with the target's own noise: under any other,
+        which of them were refused would tell of the noise that later tokens are drawn with.
         """
         self._opening_len = len(self._prefix)
         request = self._request
@@ -239,11 +240,11 @@ class Session:
         """
         if block.base != request.base or len(block.tokens) > request.num_tokens:
             raise CorruptModelOutput("the drafter answered something else than was asked")
-        if not self._is_readable(block):
+        if not is_readable(block, self._vocab_size):
             raise CorruptModelOutput("the drafter answered unknown tokens, or no tree of them")
         if block.base.prefix_len > len(self._prefix):
             self._ahead.put(block.base.prefix_hash, (request, block))
-        elif self.reconcile(request, block) is not None:
+        elif self._left_of(request, block) is not None:
             self._ready = (request, block)
         elif not block.tokens:
             self._barren = block.base.prefix_hash
@@ -251,36 +252,10 @@ class Session:
     def draft(self) -> Draft | None:
         """Return the draft at hand for the committed prefix, None if there is none."""
         for arrived in (self._ahead.get(self._prefix.hash), self._ready):
-            draft = self.reconcile(*arrived) if arrived else None
+            draft = self._left_of(*arrived) if arrived else None
             if draft is not None:
                 return draft
         return None
-
-    def reconcile(self, request: Propose, block: DraftBlock) -> Draft | None:
-        """Return what is left of a block after the committed tokens, None if it is dead.
-
-        The only staleness rule. The block's prefix must be one that the committed prefix grew from,
-        by length and hash; the tokens committed since must be a branch of it, and are trimmed. With
-        nothing left below them it is dead, too.
-        """
-        if not self._prefix.starts_with(block.base) or not self._is_readable(block):
-            return None
-        since = self._prefix.tokens[block.base.prefix_len :]
-        if not since:
-            whole = (block.tokens, block.parents, block.bonus_guess, block.q)
-            return Draft(request, block, 0, *whole) if block.tokens else None
-        parents = explicit(block.parents, len(block.tokens))
-        node = follow(block.tokens, parents, since)
-        if node is None:
-            return None
-        tokens, left = below(block.tokens, parents, node)
-        guess = block.bonus_guess if node in first_branch(parents) else -1
-        if not tokens:
-            return None
-        if is_path(left):
-            q = block.q[-len(tokens) :]
-            return Draft(request, block, len(since), tokens, (), guess, q)
-        return Draft(request, block, len(since), tokens, left, guess, ())
 
     # Rules.
 
@@ -295,16 +270,13 @@ class Session:
         keep_len, append, self._view = self._view.name(self._prefix.tokens, after.tokens)
         return Propose(after.base, keep_len, append, count)
 
+    def _left_of(self, request: Propose, block: DraftBlock) -> Draft | None:
+        readable = is_readable(block, self._vocab_size)
+        return reconcile(self._prefix, request, block) if readable else None
+
     @property
     def _vocab_size(self) -> int:
         return self._target.vocab_size if self._target else MAX_VOCAB
-
-    def _is_readable(self, block: DraftBlock) -> bool:
-        """Return whether the block is a path or a tree of tokens that the target knows."""
-        known, count = self._vocab_size, len(block.tokens)
-        return all(0 <= token < known for token in block.tokens) and (
-            not block.parents or is_tree(block.parents, count)
-        )
 
     def _observation(self, asked: Round, verdict: Verdict, kept: int) -> Observation | None:
         draft = self._verifying

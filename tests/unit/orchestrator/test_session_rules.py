@@ -90,8 +90,10 @@ def test_a_prefix_of_the_same_length_but_other_tokens_is_dead() -> None:
     commit(one, 7)
     commit(other, 8)
     asked, block = answer(ask(other, 2), 1, 2)
-    assert other.reconcile(asked, block) is not None
-    assert one.reconcile(asked, block) is None
+    other.draft_arrived(asked, block)
+    one.draft_arrived(asked, block)
+    assert other.draft() is not None
+    assert one.draft() is None
 
 
 def test_a_block_for_a_longer_prefix_waits_for_its_verdict() -> None:
