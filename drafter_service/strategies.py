@@ -9,9 +9,9 @@ from typing import Protocol
 from drafter_service.core.denoising import Denoiser, least_confidence
 from drafter_service.core.lookup import continuation
 from drafter_service.core.passes import Pass, Passes
-from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path, coupled_path
+from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
 from drafter_service.draws import Draw
-from foredraft.types import SamplingParams
+from foredraft.types import Candidates, SamplingParams
 
 
 class Strategy(Protocol):
@@ -116,26 +116,29 @@ class Autoregressive:
     """One mask slot and one pass for each token, which is text to the next (Leviathan et al. 2023).
 
     What SPS does with a small autoregressive model, done with the diffusion model: the baseline of
-    one pass for each token. Likeliest tokens at temperature 0, the target's noise above.
+    one pass for each token. draw makes a path's one token.
     """
 
-    def __init__(self, eos: int, sampling: SamplingParams, most_tokens: int) -> None:
-        self._eos, self._sampling = eos, sampling
+    def __init__(self, draw: Draw, eos: int, most_tokens: int) -> None:
+        self._draw, self._eos = draw, eos
         self.most_tokens = most_tokens
 
     def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
+        """Tell the draw."""
+        self._draw.assign(keep_len, append)
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the tokens; there is no guess, which would take one more pass."""
         text = list(context)
+        q: tuple[Candidates, ...] = ()
         for _ in range(min(num_tokens, self.most_tokens, room)):
             scores = yield Pass(text, 1)
-            step = coupled_path(scores, 1, self._eos, self._sampling, len(text))
+            step = self._draw.draw(scores, 1, text, len(context))
             text += step.tokens
+            q += step.q
             if text[-1] == self._eos:
                 break
-        return copied_path(text[len(context) :], num_tokens, self._eos)
+        return replace(copied_path(text[len(context) :], num_tokens, self._eos), q=q)
 
 
 class Lookup:

@@ -54,7 +54,7 @@ class Strategies:
         self._check(request)
         proposal, params = request.proposal, request.params
         if proposal is Proposal.AR:
-            strategy: Strategy = self._autoregressive(request.sampling)
+            strategy: Strategy = self._autoregressive(request)
         elif proposal is Proposal.LOOKUP:
             strategy = self._lookup()
         else:
@@ -64,7 +64,7 @@ class Strategies:
         until = len(request.prefix) + params.first_tokens
         match params.first:
             case FirstTokens.AR:
-                return Opening(self._autoregressive(request.sampling), strategy, until)
+                return Opening(self._autoregressive(request), strategy, until)
             case FirstTokens.LOOKUP:
                 return Opening(self._lookup(), strategy, until)
             case FirstTokens.DIFFUSION:
@@ -105,7 +105,7 @@ class Strategies:
             case Proposal.ARGMAX:
                 return Argmax(eos, sampling)
             case Proposal.SAMPLED:
-                return Sampled(eos, sampling, self._config.sampled.candidates)
+                return self._sampled(eos, sampling)
             case Proposal.CPS:
                 scorer = self._config.cps.scorer
                 ngram = ContextNgram(
@@ -118,9 +118,13 @@ class Strategies:
                 return Coupled(eos, sampling)
         raise AssertionError(f"{request.proposal} is drawn from no denoised block")
 
-    def _autoregressive(self, sampling: SamplingParams) -> Autoregressive:
+    def _autoregressive(self, request: DraftOpen) -> Autoregressive:
         c = self._capabilities
-        return Autoregressive(c.eos, sampling, c.max_block - 1)
+        draw = self._sampled if request.proposal is Proposal.SAMPLED else Coupled
+        return Autoregressive(draw(c.eos, request.sampling), c.eos, c.max_block - 1)
+
+    def _sampled(self, eos: int, sampling: SamplingParams) -> Sampled:
+        return Sampled(eos, sampling, self._config.sampled.candidates)
 
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from drafter_service.core.lookup import continuation
 from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
+from drafter_service.draws import Coupled
 from drafter_service.strategies import Autoregressive, Hybrid, Lookup
 from foredraft.types import SamplingParams
 from tests.unit.drafter.scripted import driven, scores_of
@@ -46,7 +47,7 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
 
 def test_the_hybrid_asks_the_model_where_nothing_repeats() -> None:
     lookup = Lookup(EOS, shortest=2, most_tokens=8)
-    hybrid = Hybrid(lookup, Autoregressive(EOS, SamplingParams(), most_tokens=8))
+    hybrid = Hybrid(lookup, Autoregressive(Coupled(EOS, SamplingParams()), EOS, most_tokens=8))
     answer = lambda _: scores_of([{9: 0.9, EOS: 0.1}])  # noqa: E731
     drafted, asked = driven(hybrid.draft(1, [1, 2, 3, 4], 50), answer)
     assert (drafted.tokens, len(asked)) == ((9,), 1)

@@ -12,6 +12,7 @@ from drafter_service.core.denoising import OnePass, Refined
 from drafter_service.core.lattice import BlockScores
 from drafter_service.core.passes import MASK, Pass
 from drafter_service.core.proposals import NO_GUESS, Drafted, coupled_path
+from drafter_service.core.sampled import sampled_path
 from drafter_service.draws import Argmax, Coupled, Sampled
 from drafter_service.strategies import (
     Autoregressive,
@@ -78,7 +79,9 @@ def test_refining_once_is_the_one_pass_method(count, seed):
 
 
 def test_autoregressive_feeds_each_token_to_the_next_pass():
-    drafted, asked = driven(Autoregressive(EOS, GREEDY, 8).draft(3, (4,), ROOM), answer)
+    drafted, asked = driven(
+        Autoregressive(Coupled(EOS, GREEDY), EOS, 8).draft(3, (4,), ROOM), answer
+    )
     assert drafted == Drafted((5, 6, 7), 3, NO_GUESS)
     assert asked == [Pass((4,), 1), Pass((4, 5), 1), Pass((4, 5, 6), 1)]
 
@@ -87,7 +90,7 @@ def test_autoregressive_ends_at_eos_the_limit_and_the_models_longest_sequence():
     def ending(asked):
         return scores_of([{EOS: 0.9, 3: 0.1} if len(asked.text) > 2 else {3: 0.9, EOS: 0.1}])
 
-    strategy = Autoregressive(EOS, GREEDY, 8)
+    strategy = Autoregressive(Coupled(EOS, GREEDY), EOS, 8)
     drafted, asked = driven(strategy.draft(5, (4,), ROOM), ending)
     assert (drafted, len(asked)) == (Drafted((3, 3, EOS), 2, NO_GUESS), 3)
     assert len(driven(strategy.draft(20, (4,), ROOM), answer)[1]) == 8
@@ -109,9 +112,23 @@ def test_autoregressive_equals_repeated_one_slot_draws(count, seed, temperature,
             text += coupled_path(scores, 1, EOS, sampling, len(text)).tokens
         if text[-1] == EOS:
             break
-    strategy = Autoregressive(EOS, sampling, 8)
+    strategy = Autoregressive(Coupled(EOS, sampling), EOS, 8)
     drafted, _ = driven(strategy.draft(count, (4, 5), ROOM), lambda a: random_scores(a, seed))
     assert drafted.tokens == tuple(text[2:])
+
+
+def test_autoregressive_drafts_can_be_drawn_from_their_own_q():
+    sampling = SamplingParams(1.0, seed=6)
+    strategy = Autoregressive(Sampled(EOS, sampling, 64), EOS, 8)
+    drafted, _ = driven(strategy.draft(4, (4, 5), ROOM), random_scores)
+    assert len(drafted.q) == len(drafted.tokens)
+    text = (4, 5)
+    for token, q in zip(drafted.tokens, drafted.q, strict=True):
+        [alone] = sampled_path(
+            random_scores(Pass(text, 1)), 1, EOS, sampling, len(text), prefix_len=2, most=64
+        ).q
+        assert q == alone and token in q.tokens
+        text += (token,)
 
 
 # Extended
@@ -211,7 +228,7 @@ def test_each_block_of_a_path_can_be_refined():
 
 def test_the_first_tokens_are_drafted_otherwise():
     then = Diffusion(OnePass(), Argmax(EOS, GREEDY), 9)
-    strategy = Opening(Autoregressive(EOS, GREEDY, 4), then, until=6)
+    strategy = Opening(Autoregressive(Coupled(EOS, GREEDY), EOS, 4), then, until=6)
     assert strategy.most_tokens == 8
     first, asked = driven(strategy.draft(2, (1, 2, 3, 4, 5), ROOM), answer)
     assert (first.tokens, [a.num_slots for a in asked]) == ((6, 7), [1, 1])

@@ -94,6 +94,14 @@ def test_the_first_tokens_count_from_the_prefix_of_open(first):
     assert passes == [3 if first is FirstTokens.AR else 0] * 2 + [1]
 
 
+def test_an_autoregressive_opening_says_what_it_drew_from_where_the_proposal_does():
+    options = {"sampling": SamplingParams(1.0, seed=2), "first": FirstTokens.AR, "first_tokens": 9}
+    for proposal in (Proposal.SAMPLED, Proposal.COUPLED):
+        block, asked = drafted(chosen(proposal, **options), 3)
+        assert len(asked) == 3
+        assert len(block.q) == (3 if proposal is Proposal.SAMPLED else 0)
+
+
 @pytest.mark.parametrize(
     ("proposal", "params", "named"),
     [
