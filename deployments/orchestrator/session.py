@@ -20,7 +20,7 @@ from deployments.orchestrator.staleness import is_readable, reconcile
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
-from foredraft.noise import DRAFT, substream
+from foredraft.streams import DRAFT, substream
 from foredraft.tree import depths, explicit, first_branch
 from foredraft.types import (
     Acceptance,

@@ -13,7 +13,7 @@ import numpy as np
 
 from drafter_service.core.lattice import BlockScores, Floats, Ints
 from drafter_service.core.proposals import Drafted, coupled_path, process, split_path
-from foredraft.noise import DRAFT, substream, uniform
+from foredraft.streams import DRAFT, substream, uniform
 from foredraft.types import Candidates, SamplingParams
 
 TOTAL = 1 << 16

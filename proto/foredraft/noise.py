@@ -17,51 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from foredraft.streams import GOLDEN, HASH_BITS, MIX_1, MIX_2, signed, stream_key
+
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-_GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
 _LN_2 = 0.6931471805599453
-_MASK = (1 << 64) - 1
-_HASH_BITS = 52
-
-# Purposes of `substream`.
-DRAFT, ACCEPT, RESIDUAL = 1, 2, 3
-
-
-def _signed(x: int) -> int:
-    """Return the two's complement value of the low 64 bits of x."""
-    x &= _MASK
-    return x - (1 << 64) if x >> 63 else x
-
-
-def _mix_int(x: int) -> int:
-    """Return splitmix64's finaliser of x."""
-    x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
-    x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
-    return x ^ (x >> 31)
-
-
-def stream_key(seed: int, position: int) -> int:
-    """Return the 64-bit signed key of one position's noise; seed is any 64-bit integer."""
-    return _signed(_mix_int(_mix_int((seed + _GOLDEN) & _MASK) ^ ((position * _GOLDEN) & _MASK)))
-
-
-def substream(seed: int, purpose: int, prefix_len: int) -> int:
-    """Return the seed of a stream that is independent of g(seed, ...) and of every other purpose.
-
-    The rules that do not share noise draw from these: one for each use, fresh for each prefix.
-    """
-    mixed = _mix_int((seed ^ (purpose * _MIX_1)) & _MASK)
-    return _mix_int((mixed + (prefix_len + 1) * _GOLDEN) & _MASK)
-
-
-def uniform(seed: int, position: int) -> float:
-    """Return a number in (0, 1), a function of seed and position."""
-    return (_mix_int(stream_key(seed, position) & _MASK) >> (64 - _HASH_BITS)) * 2.0**-52 + 2.0**-53
 
 
 def _shift(x: Any, bits: int) -> Any:
@@ -71,10 +33,10 @@ def _shift(x: Any, bits: int) -> Any:
 
 def _hash(keys: Any, tokens: Any) -> Any:
     """Return 52 random bits for each key and token (int64 arrays or tensors that broadcast)."""
-    x = keys + (tokens + 1) * _signed(_GOLDEN)
-    x = (x ^ _shift(x, 30)) * _signed(_MIX_1)
-    x = (x ^ _shift(x, 27)) * _signed(_MIX_2)
-    return _shift(x ^ _shift(x, 31), 64 - _HASH_BITS)
+    x = keys + (tokens + 1) * signed(GOLDEN)
+    x = (x ^ _shift(x, 30)) * signed(MIX_1)
+    x = (x ^ _shift(x, 27)) * signed(MIX_2)
+    return _shift(x ^ _shift(x, 31), 64 - HASH_BITS)
 
 
 def _log(x: Any, int64: Any, float64: Any) -> Any:
@@ -101,7 +63,7 @@ def _log(x: Any, int64: Any, float64: Any) -> Any:
 
 def _gumbel(bits: Any, int64: Any, float64: Any) -> Any:
     """Return -log(-log(u)) for u = (bits + 1/2) / 2^52."""
-    u = _to_double(bits, float64) * 2.0**-_HASH_BITS + 2.0 ** -(_HASH_BITS + 1)
+    u = _to_double(bits, float64) * 2.0**-HASH_BITS + 2.0 ** -(HASH_BITS + 1)
     return -_log(-_log(u, int64, float64), int64, float64)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from scipy.stats import chisquare
 
-from foredraft.noise import ACCEPT, RESIDUAL, gumbel_torch, stream_key, substream, uniform
+from foredraft.noise import gumbel_torch
+from foredraft.streams import ACCEPT, RESIDUAL, stream_key, substream, uniform
 from foredraft.tree import branch
 from foredraft.types import Acceptance, Candidates, SamplingParams
 from verifier_service.core import sampling as target_sampling

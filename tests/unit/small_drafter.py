@@ -20,7 +20,7 @@ from drafter_service.core.proposals import (
     tree_block,
 )
 from drafter_service.core.sampled import quantise
-from foredraft.noise import DRAFT
+from foredraft.streams import DRAFT
 from foredraft.types import Candidates, SamplingParams
 from tests.unit.exactness import (
     DRAFT_LENGTH,

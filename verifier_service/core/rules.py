@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foredraft.noise import ACCEPT, RESIDUAL, substream, uniform
+from foredraft.streams import ACCEPT, RESIDUAL, substream, uniform
 from foredraft.tree import depths, explicit
 from foredraft.types import Acceptance, Candidates, Round, SamplingParams
 from verifier_service.core.acceptance import keep_while_equal

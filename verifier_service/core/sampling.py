@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from foredraft.noise import gumbel_of_hash, hash_torch, stream_key
+from foredraft.noise import gumbel_of_hash, hash_torch
+from foredraft.streams import stream_key
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foredraft.noise import stream_key
+from foredraft.streams import stream_key
 from verifier_service.core.sampling import HEAD_NATS, Draw, GumbelArgmax, gumbel_argmax
 from verifier_service.model.native import library
 

@@ -10,16 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from foredraft.noise import (
-    ACCEPT,
-    DRAFT,
-    RESIDUAL,
-    _log,
-    gumbel,
-    stream_key,
-    substream,
-)
-from foredraft.noise import uniform as uniform_of
+from foredraft.noise import _log, gumbel
+from foredraft.streams import ACCEPT, DRAFT, RESIDUAL, stream_key, substream
+from foredraft.streams import uniform as uniform_of
 
 # Every test is deterministic; at this level a good generator fails none of them.
 ALPHA = 1e-4
