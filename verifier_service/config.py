@@ -33,7 +33,7 @@ class VerifierConfig(StrictModel):
     max_sessions: int = Field(default=64, ge=1)
     row_budget: int = Field(default=256, ge=2, description="token rows of one forward")
     idle_steps: int = Field(
-        default=4,
+        default=0,
         ge=0,
         le=16,
         description="tokens that a session is decoded ahead of its next round while nothing waits",

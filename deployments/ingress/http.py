@@ -20,6 +20,7 @@ from deployments.ingress import errors
 from deployments.ingress.answer import Answer
 from deployments.ingress.api import CompletionRequest, ModelNotFound
 from deployments.ingress.streaming import Collected, deltas
+from deployments.orchestrator.memory import Memories
 from deployments.orchestrator.pipeline import generate, how
 from deployments.orchestrator.request import GenerationRequest
 from deployments.ray_platform import pin
@@ -51,6 +52,7 @@ class Ingress:
         self._handles = {"drafter": drafters, "verifier": verifiers}
         self._drafters = PinnedReplicas(drafters, DrafterClient)
         self._verifiers = PinnedReplicas(verifiers, VerifierClient)
+        self._memories = Memories()
         self._started = int(time.time())
 
     @app.post("/v1/completions")
@@ -60,7 +62,12 @@ class Ingress:
         prompt = self._tokens(request.one_prompt)
         generation = self._generation(request, prompt)
         config = request.speculative.applied_to(self._config.orchestrator)
-        events = generate(generation, self._drafters, self._verifiers, config)
+        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
+        kind = (generation.sampling.temperature > 0, config.proposal, config.draft, config.adl)
+        memory = self._memories.of(kind)
+        events = generate(
+            generation, self._drafters, self._verifiers, config, time.monotonic, memory
+        )
         answer = Answer(self._config.model_name, request, len(prompt))
         stream = deltas(events, self._tokenizer, request.stops, how(generation, config))
         if request.stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 S = TypeVar("S")
 
@@ -41,6 +41,10 @@ class DraftLengthController(Protocol[S]):
     def longest(self) -> int:
         """The largest length that next_length can return."""
 
+    @property
+    def learns(self) -> bool:
+        """Whether a session may start from what another one of its kind ended with."""
+
     def initial(self) -> S:
         """Return the state before the first block."""
 
@@ -74,6 +78,8 @@ class DiffuSpecController:
     k_max: int
     rho: float
     delta: float
+
+    learns: ClassVar[bool] = False
 
     @property
     def longest(self) -> int:
@@ -123,6 +129,8 @@ class AcceptanceController:
     rho: float
     delta: float
 
+    learns: ClassVar[bool] = False
+
     @property
     def longest(self) -> int:
         return self.k_max
@@ -150,6 +158,8 @@ class FixedController:
     """Always the same length. Length 0 is plain decoding: no drafter is ever opened."""
 
     k: int
+
+    learns: ClassVar[bool] = False
 
     @property
     def longest(self) -> int:

@@ -17,7 +17,7 @@ from deployments.orchestrator.breaker import Breaker
 from deployments.orchestrator.goodput import GoodputController
 from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.strict import StrictModel
-from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal
+from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
 
 # Tokens per plain round when nothing is drafted, unless configured otherwise.
 PLAIN_STEPS = 8
@@ -86,7 +86,9 @@ class GoodputConfig(StrictModel):
     # Acceptance of a position that was never tried.
     prior: float = Field(default=0.6, gt=0, lt=1)
     probe_rounds: int = Field(default=8, ge=1)
-    probe_tokens: int = Field(default=64, ge=1)
+    probe_tokens: int = Field(default=96, ge=1)
+    # By what factor plain decoding must win.
+    margin: float = Field(default=1.4, ge=1)
 
     @model_validator(mode="after")
     def _drafts(self) -> GoodputConfig:
@@ -103,6 +105,7 @@ class GoodputConfig(StrictModel):
             PLAIN_STEPS,
             self.probe_rounds,
             self.probe_tokens,
+            self.margin,
         )
 
 
@@ -116,8 +119,27 @@ class PlainConfig(StrictModel):
         return PLAIN
 
 
-AdlConfig = Annotated[
+OneAdlConfig = Annotated[
     DiffuSpecConfig | AcceptanceConfig | FixedConfig | GoodputConfig | PlainConfig,
+    Field(discriminator="name"),
+]
+
+
+class ByTemperatureConfig(StrictModel):
+    """One controller for temperature 0, where texts repeat themselves, and one above it."""
+
+    name: Literal["by_temperature"] = "by_temperature"
+    greedy: OneAdlConfig
+    sampled: OneAdlConfig
+
+
+AdlConfig = Annotated[
+    DiffuSpecConfig
+    | AcceptanceConfig
+    | FixedConfig
+    | GoodputConfig
+    | PlainConfig
+    | ByTemperatureConfig,
     Field(discriminator="name"),
 ]
 
@@ -192,6 +214,13 @@ class OrchestratorConfig(StrictModel):
     run_ahead_least: float = Field(default=0.15, ge=0, le=1)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)
+
+    def controller(self, sampling: SamplingParams) -> DraftLengthController[Any]:
+        """Return the controller of a request that samples so."""
+        adl = self.adl
+        if isinstance(adl, ByTemperatureConfig):
+            adl = adl.sampled if sampling.temperature > 0 else adl.greedy
+        return adl.controller()
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:

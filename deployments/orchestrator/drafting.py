@@ -16,6 +16,7 @@ from deployments.orchestrator.adl import Cost, DraftLengthController, Observatio
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
 from deployments.orchestrator.report import NO_DRAFT, Decision
 from deployments.orchestrator.run_ahead import RunAheadGate
@@ -50,6 +51,7 @@ class Drafting:
         config: OrchestratorConfig,
         closing: Closing,
         clock: Callable[[], float],
+        memory: Memory,
     ) -> None:
         self._port = port
         self._session = session
@@ -57,7 +59,8 @@ class Drafting:
         self._config = config
         self._closing = closing
         self._clock = clock
-        self._adl = controller.initial()
+        self._memory = memory
+        self._adl = memory.recall(controller)
         self.decision = NO_DRAFT
         self._gate = RunAheadGate(config.run_ahead_least)
         self._kept_whole = self._gate.start
@@ -135,6 +138,7 @@ class Drafting:
         """Start closing the stream and give up everything under way."""
         if self._attaching is not None:
             self._attaching.cancel()
+        self._memory.keep(self._controller, self._adl)
         self._detach()
 
     def _length(self) -> int:

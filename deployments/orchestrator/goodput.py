@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from deployments.orchestrator.adl import Cost, Observation
 
-# Weight of what was seen before when something new is seen: about the last ten rounds count.
-_FADE = 0.9
+# Weight of what was seen before when something new is seen: about the last twenty rounds count.
+_FADE = 0.95
 # What a position is worth before it was ever tried, in observations.
 _PRIOR_WEIGHT = 2.0
 # What one more draft token costs before lengths have varied, as a share of the round.
@@ -53,9 +54,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class GoodputState:
-    """Fading (accepted, tried) counts by position, the two cost lines, and where things stand."""
+    """Fading (accepted, tried) counts by position and (accepted tokens, blocks), the two cost
+    lines, and where things stand.
+    """
 
     positions: tuple[tuple[float, float], ...]
+    blocks: tuple[float, float] = (0.0, 0.0)
     drafted: Line = Line()
     plain: Line = Line()
     rounds: int = 0
@@ -66,9 +70,10 @@ class GoodputState:
 class GoodputController:
     """Picks among lengths by expected tokens per second.
 
-    tree says that a length is a node budget, not a path's length. After probe_tokens tokens of
-    plain decoding a draft is tried again; plain decoding is tried once after probe_rounds rounds,
-    with plain_steps tokens a round.
+    tree says that a length is a node budget, not a path's length. Plain decoding must win by the
+    factor margin: text changes, and a session that drafts notices sooner. After probe_tokens
+    tokens of plain decoding a draft is tried again; plain decoding is tried once after probe_rounds
+    rounds, with plain_steps tokens a round.
     """
 
     lengths: tuple[int, ...]
@@ -77,6 +82,9 @@ class GoodputController:
     plain_steps: int
     probe_rounds: int
     probe_tokens: int
+    margin: float
+
+    learns: ClassVar[bool] = True
 
     @property
     def longest(self) -> int:
@@ -90,7 +98,9 @@ class GoodputController:
         for place in range(min(observation.accepted + 1, observation.depth, len(counts))):
             accepted, tried = counts[place]
             counts[place] = (accepted + (place < observation.accepted), tried + 1)
-        return replace(state, positions=tuple(counts))
+        accepted, blocks = state.blocks
+        seen = (_FADE * accepted + observation.accepted, _FADE * blocks + 1)
+        return replace(state, positions=tuple(counts), blocks=seen)
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         if cost.nodes:
@@ -107,17 +117,25 @@ class GoodputController:
 
     def expected(self, state: GoodputState, length: int) -> float:
         """Return the expected number of tokens that a round of that length commits."""
+        if self.tree:
+            return 1.0 + self._accepted(state, length)
         reach, total = 1.0, 1.0
-        known = self.longest if self.tree else length
-        for accepted, tried in state.positions[:known]:
+        for accepted, tried in state.positions[:length]:
             reach *= (accepted + self.prior * _PRIOR_WEIGHT) / (tried + _PRIOR_WEIGHT)
             total += reach
-        if not self.tree:
-            return total
-        # Measured at the budgets in use; others buy more or less of it.
+        return total
+
+    def _accepted(self, state: GoodputState, budget: int) -> float:
+        """Return the expected accepted length of a tree of that many nodes.
+
+        The mean at the budgets in use, scaled: others buy more or less depth.
+        """
+        accepted, blocks = state.blocks
+        prior = self.prior / (1 - self.prior)
+        mean = (accepted + prior * _PRIOR_WEIGHT) / (blocks + _PRIOR_WEIGHT)
         used = state.drafted.n / state.drafted.weight if state.drafted.weight else self.longest
-        share: float = math.log1p(length) / math.log1p(max(used, 1.0))
-        return 1.0 + (total - 1.0) * math.pow(share, _TREE_POWER)
+        share = math.log1p(budget) / math.log1p(max(used, 1.0))
+        return mean * math.pow(share, _TREE_POWER)
 
     def _choice(self, state: GoodputState) -> tuple[int, str]:
         drafting = [length for length in self.lengths if length > 0]
@@ -132,7 +150,7 @@ class GoodputController:
             due = state.rounds >= self.probe_rounds
             return (0, "plain decoding is measured") if due else (best, why)
         plain = self.plain_steps / state.plain.at(self.plain_steps)
-        if plain <= rates[best]:
+        if plain <= self.margin * rates[best]:
             return best, f"{why}, {plain:.0f} plainly"
         if state.plain_tokens >= self.probe_tokens:
             return best, "a draft is tried again"

@@ -12,6 +12,7 @@ from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.drafting import Drafting
 from deployments.orchestrator.handoff import Handoff
+from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, VerifierPort
 from deployments.orchestrator.report import How, RoundStats, Tally
 from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
@@ -29,15 +30,18 @@ async def generate(
     verifier: VerifierPort,
     config: OrchestratorConfig,
     clock: Clock = time.monotonic,
+    memory: Memory | None = None,
 ) -> AsyncGenerator[Event, None]:
     """Yield one StepEvent per round as tokens are committed, then one Summary.
 
+    memory is shared by requests of one kind, so that a controller need not learn all of it anew.
     Closing or cancelling the generator ends both streams within config.close_timeout_s. Raises
     InvalidRequest or Overloaded when the request is refused, the verifier's last error when it
     cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
     """
     handoff: Handoff[Event] = Handoff(config.read_ahead)
-    run = asyncio.create_task(_Run(request, drafter, verifier, config, clock).drive(handoff.put))
+    driver = _Run(request, drafter, verifier, config, clock, memory or Memory())
+    run = asyncio.create_task(driver.drive(handoff.put))
     run.add_done_callback(lambda _: handoff.end())
     try:
         async for event in handoff:
@@ -66,9 +70,10 @@ class _Run:
         verifier: VerifierPort,
         config: OrchestratorConfig,
         clock: Clock,
+        memory: Memory,
     ) -> None:
         controller: DraftLengthController[Any] = (
-            config.adl.controller() if request.speculate else PLAIN
+            config.controller(request.sampling) if request.speculate else PLAIN
         )
         self._request = request
         self._config = config
@@ -77,7 +82,9 @@ class _Run:
         self._tally = Tally(how(request, config))
         self._closing = Closing()
         self._session = Session(request)
-        self._drafting = Drafting(drafter, self._session, controller, config, self._closing, clock)
+        self._drafting = Drafting(
+            drafter, self._session, controller, config, self._closing, clock, memory
+        )
         self._verifying = Verifying(
             verifier, self._session, config, controller.longest, self._closing
         )
