@@ -35,7 +35,7 @@ def main(
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
     count, max_tokens = (16, 96) if quick else (48, 128)
-    proposals = ("hybrid", "coupled") if quick else ("hybrid", "coupled", "cps", "argmax")
+    proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
     rows = asyncio.run(_measure(read(config), count, max_tokens, proposals))
     table = as_markdown(rows)
     Console(highlight=False, soft_wrap=True).print(table)
@@ -46,9 +46,7 @@ def main(
         (RESULTS / "bench.md").write_text(table)
 
 
-async def _measure(
-    file: ServeFile, count: int, max_tokens: int, proposals: tuple[str, ...]
-) -> list[Row]:
+async def _measure(file: ServeFile, count: int, max_tokens: int, proposals: list[str]) -> list[Row]:
     texts = prompts(count)
     modes = [dlm(proposal) for proposal in proposals]
     rows = await _in_process(file, texts, max_tokens, modes)

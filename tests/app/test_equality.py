@@ -13,6 +13,7 @@ from bench.workload import dlm, sampling
 from deployments.client import Answer, CompletionClient
 from deployments.cluster import RunningCluster
 from deployments.held_out import prompts
+from foredraft.types import Proposal
 
 PROMPTS = 200
 TOKENS = 128
@@ -51,7 +52,7 @@ async def test_speculation_changes_no_token(
         assert different == [], f"{streams} streams: prompts {different} differ"
 
 
-@pytest.mark.parametrize("proposal", ["argmax", "coupled", "cps", "hybrid"])
+@pytest.mark.parametrize("proposal", list(Proposal))
 async def test_every_proposal_gives_the_plain_tokens(
     client: CompletionClient, proposal: str
 ) -> None:

@@ -32,7 +32,7 @@ def test_the_shipped_file_is_valid_and_names_the_builder() -> None:
         (("applications", 0), "rout_prefix"),
         (("applications", 0, "args"), "tokeniser"),
         (("applications", 0, "args", "orchestrator"), "ald"),
-        (("applications", 0, "args", "orchestrator", "adl"), "kmax"),
+        (("applications", 0, "args", "orchestrator", "adl", "greedy"), "kmax"),
         (("applications", 0, "args", "drafter"), "replicas"),
         (("applications", 0, "args", "drafter", "service"), "modle"),
         (("applications", 0, "args", "drafter", "service", "cps"), "lambda_"),
@@ -46,8 +46,6 @@ def test_a_planted_typo_is_an_error_that_names_it(
         for part in path:
             if isinstance(values, dict):
                 values = values.setdefault(part, {})
-                if part == "adl":
-                    values["name"] = "diffuspec"
                 if part == "service":
                     values["model"] = "models/embedded"
             else:
