@@ -129,6 +129,10 @@ def _load_kenlm(config: ScorerConfig) -> KenLMScorer:
         return KenLMScorer(str(config.kenlm_path))
     except ImportError:
         raise ConfigError("the kenlm package is not installed", param="cps.scorer.kenlm") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the KenLM model cannot be used: {error}", param="cps.scorer.kenlm_path"
+        ) from None
 
 
 def _warm_up(engine: DrafterEngine) -> None:

@@ -90,6 +90,15 @@ def test_kenlm_needs_its_path(folder):
         load_engine(config)
 
 
+def test_a_kenlm_model_that_cannot_be_read_is_named(folder):
+    pytest.importorskip("kenlm", reason="the kenlm extra is not installed")
+    scorer = {"kenlm": 0.5, "kenlm_path": str(folder / "missing.arpa")}
+    config = parse(DrafterConfig, {"model": folder, "cps": {"scorer": scorer}})
+    with pytest.raises(ConfigError) as caught:
+        load_engine(config)
+    assert caught.value.param == "cps.scorer.kenlm_path"
+
+
 def test_the_client_needs_no_torch_and_the_service_no_ray():
     code = (
         "import sys, drafter_service.client; assert 'torch' not in sys.modules;"
