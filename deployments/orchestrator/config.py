@@ -80,7 +80,7 @@ class GoodputConfig(StrictModel):
 
     name: Literal["goodput"] = "goodput"
     # The lengths to choose from; 0 is plain decoding.
-    lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 2, 4, 7, 11, 15)
+    lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 4, 7, 11, 15)
     # The proposal answers trees: a length is a node budget.
     tree: bool = True
     # Acceptance of a position that was never tried.
@@ -88,7 +88,7 @@ class GoodputConfig(StrictModel):
     probe_rounds: int = Field(default=8, ge=1)
     probe_tokens: int = Field(default=96, ge=1)
     # By what factor plain decoding must win.
-    margin: float = Field(default=1.4, ge=1)
+    margin: float = Field(default=1.2, ge=1)
 
     @model_validator(mode="after")
     def _drafts(self) -> GoodputConfig:

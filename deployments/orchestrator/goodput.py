@@ -20,6 +20,7 @@ _FADE = 0.95
 _PRIOR_WEIGHT = 2.0
 # What one more draft token costs before lengths have varied, as a share of the round.
 _PRIOR_SLOPE = 0.03
+_RIDGE = 16.0
 # Nodes of a tree buy depth slowly: expected tokens grow as log(1 + n) to this power.
 _TREE_POWER = 0.65
 
@@ -44,11 +45,12 @@ class Line:
         """Return the expected seconds at n; the line must have been seen once.
 
         A slope is believed as far as n varied; without that, one more costs a little of the mean.
+        Rounds differ by much more than their lengths explain, so a little variation is not enough.
         """
         mean_n, mean_s = self.n / self.weight, self.s / self.weight
         spread = self.nn / self.weight - mean_n**2
         shared = self.ns / self.weight - mean_n * mean_s
-        slope = max(0.0, (shared + _PRIOR_SLOPE * mean_s) / (spread + 1.0))
+        slope = max(0.0, (shared + _RIDGE * _PRIOR_SLOPE * mean_s) / (spread + _RIDGE))
         return max(1e-9, mean_s + slope * (n - mean_n))
 
 
