@@ -27,6 +27,7 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "run_ahead_hit_rate": report.run_ahead_hit_rate,
         "verifier_moves": report.verifier_moves,
         "drafter_attaches": report.drafter_attaches,
+        "drafter_refusal": report.drafter_refusal,
         "drafting_s": report.drafting_s,
         "verifying_s": report.verifying_s,
         "waiting_s": report.waiting_s,

@@ -71,11 +71,13 @@ class Drafting:
         self._tried = asyncio.Event()
         self._pending: list[_Pending] = []
         self.attaches = 0
+        # Why no drafter takes the session, whichever it is.
+        self.refusal: str | None = None
 
     @property
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
-        if self._controller.next_length(self._adl) == 0:
+        if self.refusal is not None or self._controller.next_length(self._adl) == 0:
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1
@@ -215,6 +217,7 @@ class Drafting:
                     )
             except InvalidRequest as error:
                 log.error("drafter refuses the session: %s", error)
+                self.refusal = str(error)
                 return
             except (ForedraftError, TimeoutError) as error:
                 log.warning("no drafter: %s", error)

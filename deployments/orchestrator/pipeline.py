@@ -144,6 +144,9 @@ class _Run:
         return Summary(
             self._session.finish,
             self._tally.report(
-                self._clock() - self._started, self._verifying.moves, self._drafting.attaches
+                self._clock() - self._started,
+                self._verifying.moves,
+                self._drafting.attaches,
+                self._drafting.refusal,
             ),
         )

@@ -73,6 +73,7 @@ class SpeculationReport:
     run_ahead_hits: int
     verifier_moves: int
     drafter_attaches: int
+    drafter_refusal: str | None
     drafting_s: float
     verifying_s: float
     waiting_s: float
@@ -139,7 +140,11 @@ class Tally:
             self.histogram[stats.kept] += 1
 
     def report(
-        self, total_s: float, verifier_moves: int, drafter_attaches: int
+        self,
+        total_s: float,
+        verifier_moves: int,
+        drafter_attaches: int,
+        drafter_refusal: str | None = None,
     ) -> SpeculationReport:
         """Return the report of a request that took total_s seconds so far."""
         return SpeculationReport(
@@ -154,6 +159,7 @@ class Tally:
             run_ahead_hits=self.run_ahead_hits,
             verifier_moves=verifier_moves,
             drafter_attaches=drafter_attaches,
+            drafter_refusal=drafter_refusal,
             drafting_s=self.drafting_s,
             verifying_s=self.verifying_s,
             waiting_s=max(0.0, total_s - self.drafting_s - self.verifying_s),
