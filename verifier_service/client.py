@@ -19,7 +19,7 @@ from foredraft.errors import (
     Unavailable,
     from_status,
 )
-from foredraft.tree import ROOT, explicit
+from foredraft.tree import explicit, is_branch
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 
@@ -102,11 +102,8 @@ class VerifierStream:
         most = limits.MAX_PLAIN_STEPS if request.draft else request.plain_steps
         if verdict.base != request.base or len(verdict.next_tokens) > most:
             raise CorruptModelOutput("the verifier's verdict does not answer the round")
-        parents, at = explicit(request.parents, len(request.draft)), ROOT
-        for node in verdict.kept:
-            if node >= len(parents) or parents[node] != at:
-                raise CorruptModelOutput("the verifier's verdict keeps no branch of the draft")
-            at = node
+        if not is_branch(verdict.kept, explicit(request.parents, len(request.draft))):
+            raise CorruptModelOutput("the verifier's verdict keeps no branch of the draft")
         return verdict
 
     async def _ask(
