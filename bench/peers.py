@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from bench.rows import Run
 from foredraft.types import SamplingParams
+from verifier_service.model.checkpoint import load_config
 
 
 class Transformers:
@@ -17,7 +19,11 @@ class Transformers:
 
     def __init__(self, target: str, eos: int) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(
-            target, dtype=torch.bfloat16, local_files_only=True, use_safetensors=True
+            target,
+            config=load_config(Path(target)),
+            dtype=torch.bfloat16,
+            local_files_only=True,
+            use_safetensors=True,
         ).eval()
         self._eos = eos
 

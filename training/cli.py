@@ -76,7 +76,7 @@ def target(
     micro_batch: int = 4,
     lr: float = 3e-3,
     start: Annotated[
-        Path | None, typer.Option(help="An exported target to go on from, with a new schedule.")
+        Path | None, typer.Option(help="An exported target to go on from, grown to `layers`.")
     ] = None,
     compiled: CompileOption = True,
 ) -> None:

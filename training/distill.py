@@ -92,11 +92,14 @@ def drafter_from_target(
     return model
 
 
-def drafter_from_drafter(start: Path, layers: int) -> BlockCausalDLM:
-    """The drafter in a folder, in fp32, with identity layers added up to `layers`."""
+def drafter_from_drafter(start: Path, layers: int, target: TargetModel) -> BlockCausalDLM:
+    """The drafter in a folder, in fp32, with the target's embedding and identity layers added up
+    to `layers`.
+    """
     old = BlockCausalDLM.load(start, torch.float32)
     model = BlockCausalDLM(replace(old.config, num_layers=max(layers, old.config.num_layers)))
     model.load_state_dict(old.state_dict(), strict=False)
+    model.embedding.load_state_dict(target.embedding.state_dict())
     last = old.layers[-1].state_dict()
     for layer in model.layers[old.config.num_layers :]:
         layer.load_state_dict(last)
@@ -156,12 +159,11 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     folder.
     """
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    target = load_target(run.target)
     model = (
-        drafter_from_drafter(run.start, run.layers)
+        drafter_from_drafter(run.start, run.layers, target)
         if run.start
-        else drafter_from_target(
-            load_target(run.target), run.source_layers, run.edge_rank, run.seed
-        )
+        else drafter_from_target(target, run.source_layers, run.edge_rank, run.seed)
     )
     trained = [
         Trained(parameter, muon=name.startswith("layers.") and parameter.ndim == 2)
@@ -207,10 +209,10 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
         if step % run.checkpoint_steps == 0:
             save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, shards.used)
             if rank == 0:
-                export_drafter(model, run.checkpoint / "export")
+                model.save(run.checkpoint / "export")
     save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, shards.used)
     if rank == 0:
-        export_drafter(model, run.output)
+        model.save(run.output)
 
 
 LossOf = Callable[[BlockBatch], tuple[Tensor, Tensor]]
@@ -234,13 +236,6 @@ def _warm_up(loss_of: LossOf, optimizer: ShardedOptimizer, shards: Shards, run: 
     optimizer.clear()
     if optimizer.distributed:
         dist.barrier()
-
-
-def export_drafter(model: BlockCausalDLM, directory: Path) -> None:
-    """Writes the drafter folder in bf16, leaving the fp32 master weights alone."""
-    copy = BlockCausalDLM(model.config)
-    copy.load_state_dict(model.state_dict())
-    copy.to(torch.bfloat16).save(directory)
 
 
 def run_distill_rank(rank: int, world: int, run: DistillRun, store: str) -> None:

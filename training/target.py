@@ -17,14 +17,15 @@ from tqdm import tqdm
 
 from training.ranks import ShardedOptimizer, Trained, advance, load_rank, save_rank
 from training.schedule import TimedWSD
-from training.target_model import TargetModel, TargetShape, export_target, load_target
+from training.target_model import TargetModel, TargetShape, export_target, grown, load_target
 
 
 @dataclass(frozen=True)
 class TargetRun:
     """Settings of one target training run; `minutes` counts training time over all resumptions.
 
-    `start` is an exported target to go on from, with a new schedule; None starts from scratch.
+    `start` is an exported target to go on from, with a new schedule, grown to `layers`; None starts
+    from scratch.
     """
 
     data: Path
@@ -94,7 +95,7 @@ def train_target(run: TargetRun, rank: int = 0, world: int = 1) -> None:
     """
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     model = (
-        load_target(run.start)
+        grown(load_target(run.start), run.layers)
         if run.start
         else TargetModel(TargetShape(layers=run.layers), run.seed)
     )

@@ -5,13 +5,15 @@ Hugging Face layout.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from drafter_service.model.int8_rows import from_int8_rows, to_int8_rows
 
 
 @dataclass(frozen=True)
@@ -162,8 +164,23 @@ def hf_config(shape: TargetShape) -> dict[str, object]:
     }
 
 
-def hf_tensors(model: TargetModel, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Weights under the names of LlamaForCausalLM (fused projections split again)."""
+QUANTIZATION = {
+    "quant_method": "compressed-tensors",
+    "format": "int-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"},
+        }
+    },
+}
+"""How config.json says that linear weights are stored in int8, a scale for each row."""
+
+
+def hf_tensors(model: TargetModel) -> dict[str, Tensor]:
+    """Weights in bf16 under the names of LlamaForCausalLM (fused projections split again)."""
     out: dict[str, Tensor] = {
         "model.embed_tokens.weight": model.embedding.weight,
         "model.norm.weight": model.norm.weight,
@@ -178,18 +195,21 @@ def hf_tensors(model: TargetModel, dtype: torch.dtype) -> dict[str, Tensor]:
         out[f"{base}mlp.down_proj.weight"] = layer.down.weight
         out[f"{base}input_layernorm.weight"] = layer.attention_norm.weight
         out[f"{base}post_attention_layernorm.weight"] = layer.mlp_norm.weight
-    return {name: tensor.detach().to(dtype).contiguous() for name, tensor in out.items()}
+    return {name: tensor.detach().bfloat16().contiguous() for name, tensor in out.items()}
 
 
 def export_target(model: TargetModel, directory: Path) -> None:
-    """Writes config.json, generation_config.json and model.safetensors (bf16)."""
+    """Writes config.json, generation_config.json and model.safetensors: embedding and norms in
+    bf16, linear weights in int8 rows, which take half of the room and are bf16 again once loaded.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    tensors = hf_tensors(model)
+    linear = {name: tensors.pop(name) for name in list(tensors) if name.endswith("proj.weight")}
     save_file(
-        hf_tensors(model, torch.bfloat16),
-        directory / "model.safetensors",
-        metadata={"format": "pt"},
+        tensors | to_int8_rows(linear), directory / "model.safetensors", metadata={"format": "pt"}
     )
-    (directory / "config.json").write_text(json.dumps(hf_config(model.shape), indent=2) + "\n")
+    config = hf_config(model.shape) | {"quantization_config": QUANTIZATION}
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     generation = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
 
@@ -207,7 +227,7 @@ def load_target(directory: Path) -> TargetModel:
         rms_eps=config["rms_norm_eps"],
         max_positions=config["max_position_embeddings"],
     )
-    stored = load_file(directory / "model.safetensors")
+    stored = from_int8_rows(load_file(directory / "model.safetensors"))
     weights = {name: tensor.float() for name, tensor in stored.items()}
     state = {
         "embedding.weight": weights["model.embed_tokens.weight"],
@@ -226,3 +246,25 @@ def load_target(directory: Path) -> TargetModel:
     model = TargetModel(shape, seed=0)
     model.load_state_dict(state)
     return model
+
+
+@torch.no_grad()
+def grown(model: TargetModel, layers: int) -> TargetModel:
+    """The same function with more layers: copies of its own, spread evenly, that add nothing yet.
+
+    Block expansion (LLaMA Pro, Wu et al. 2024, section 3.2): a copy's two output projections
+    start at zero. Raises ValueError when `layers` is below what the model has.
+    """
+    if layers < len(model.layers):
+        raise ValueError(f"layers: the model has {len(model.layers)} already, {layers} asked")
+    larger = TargetModel(replace(model.shape, layers=layers), seed=0)
+    larger.embedding.load_state_dict(model.embedding.state_dict())
+    larger.norm.load_state_dict(model.norm.state_dict())
+    sources = [index * len(model.layers) // layers for index in range(layers)]
+    for index, source in enumerate(sources):
+        layer = larger.get_submodule(f"layers.{index}")
+        layer.load_state_dict(model.layers[source].state_dict())
+        if source in sources[:index]:
+            for name in ("out", "down"):
+                layer.get_parameter(f"{name}.weight").zero_()
+    return larger

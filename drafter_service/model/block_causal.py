@@ -19,6 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from drafter_service.model.int8_rows import from_int8_rows, to_int8_rows
+
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> mixed values; all are [rows, heads, head_dim]; q and k are
 already rotated.
@@ -164,10 +166,10 @@ class BlockCausalDLM(nn.Module):
         return F.linear(gated, self.edge_next.weight)
 
     def save(self, directory: Path) -> None:
-        """Writes config.json and model.safetensors in the dtype of the parameters."""
+        """Writes config.json and model.safetensors, matrices in int8 rows, the rest in bf16."""
         directory.mkdir(parents=True, exist_ok=True)
-        state = {name: value.detach().contiguous() for name, value in self.state_dict().items()}
-        save_file(state, directory / "model.safetensors", metadata={"format": "pt"})
+        state = {name: value.detach().bfloat16() for name, value in self.state_dict().items()}
+        save_file(to_int8_rows(state), directory / "model.safetensors", metadata={"format": "pt"})
         (directory / "config.json").write_text(json.dumps(asdict(self.config), indent=2) + "\n")
 
     @classmethod
@@ -178,7 +180,7 @@ class BlockCausalDLM(nn.Module):
         missing or misshapen.
         """
         config = read_config(directory)
-        weights = load_file(directory / "model.safetensors")
+        weights = from_int8_rows(load_file(directory / "model.safetensors"))
         with torch.device("meta"):
             expected = cls(config).state_dict()
         missing, unknown = (

@@ -14,7 +14,11 @@ _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
 def load_config(path: Path) -> Any:
-    """Return the transformers configuration of a decoder-only model; raise WeightsError if none."""
+    """Return the transformers configuration of a decoder-only model; raise WeightsError if none.
+
+    Weights that are stored compressed (compressed-tensors: int8 rows and the like) are expanded to
+    the model's dtype as they are loaded.
+    """
     if not (path / "config.json").is_file():
         raise WeightsError("the model directory has no config.json")
     try:
@@ -25,6 +29,9 @@ def load_config(path: Path) -> Any:
         raise WeightsError("the target must be decoder-only; this is an encoder-decoder model")
     if not list(path.glob("*.safetensors")):
         raise WeightsError("the model directory has no safetensors files")
+    quantization = getattr(config, "quantization_config", None) or {}
+    if quantization.get("quant_method") == "compressed-tensors":
+        quantization["dequantize"] = True
     return config
 
 

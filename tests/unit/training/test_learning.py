@@ -17,7 +17,8 @@ from training.evaluate import accepted_lengths, drafts_everywhere, repetition_ra
 from training.generate import Continuations, Decoder, continue_prompts, gumbel
 from training.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
 from training.schedule import TimedWSD
-from training.target_model import TargetModel, TargetShape, export_target, load_target
+from training.target_model import TargetModel, TargetShape, export_target, grown, load_target
+from verifier_service.model.checkpoint import load_config
 
 SHAPE = TargetShape(vocab=64, hidden=32, layers=3, heads=2, intermediate=48, max_positions=128)
 
@@ -72,12 +73,26 @@ def test_optimizer_learns_and_checkpoint_restores(tmp_path: Path) -> None:
 
 
 def test_export_equals_transformers(exported: Path) -> None:
-    theirs = LlamaForCausalLM.from_pretrained(exported, dtype=torch.float32).eval()
+    theirs = LlamaForCausalLM.from_pretrained(
+        exported, config=load_config(exported), dtype=torch.float32
+    ).eval()
     ours = load_target(exported)
     tokens = torch.randint(0, 64, (2, 40))
     with torch.inference_mode():
         logits = F.linear(ours.hidden(tokens), ours.embedding.weight)
         torch.testing.assert_close(logits, theirs(tokens).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_growing_keeps_the_function_and_lets_the_new_layers_learn(exported: Path) -> None:
+    small = load_target(exported)
+    large = grown(small, 5)
+    tokens, labels = torch.randint(0, 64, (2, 2, 20))
+    loss = large(tokens, labels)
+    torch.testing.assert_close(loss, small(tokens, labels), atol=1e-6, rtol=0)
+    loss.backward()
+    assert all(layer.down.weight.grad.abs().max() > 0 for layer in large.layers)
+    with pytest.raises(ValueError, match="layers"):
+        grown(large, 4)
 
 
 def test_gumbel_noise_samples_the_distribution() -> None:
