@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from bench.rows import Row, as_json, as_markdown
-from bench.workload import TEMPERATURES, dlm
+from bench.workload import LOOKUP, TEMPERATURES, dlm
 from deployments.client import CompletionClient
 from deployments.cluster import running
 from deployments.config import DEFAULT_FILE, ForedraftConfig, ServeFile, model_path, read
@@ -48,7 +48,7 @@ def main(
 
 async def _measure(file: ServeFile, count: int, max_tokens: int, proposals: list[str]) -> list[Row]:
     texts = prompts(count)
-    modes = [dlm(proposal) for proposal in proposals]
+    modes = [*(dlm(proposal) for proposal in proposals), LOOKUP]
     rows = await _in_process(file, texts, max_tokens, modes)
     return rows + await _through_cluster(file, texts, max_tokens, modes)
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from bench.ngram import LookupDrafter
 from bench.peers import Transformers
 from bench.rows import Row, Run, row
 from bench.workload import PLAIN, Mode, sampling
@@ -18,10 +16,6 @@ from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest, StepEvent
 from foredraft.types import SamplingParams
 
-if TYPE_CHECKING:
-    from deployments.orchestrator.ports import DrafterPort
-
-NGRAM = Mode("n-gram lookup")
 HF_PLAIN = "transformers plain"
 HF_LOOKUP = "transformers prompt lookup"
 
@@ -53,7 +47,7 @@ class ProcessBench:
             prompt = tuple(self._engines.tokenizer.encode(text).ids)
             params = sampling(temperature, index)
             wide.append(await self._decode(prompt, params, PLAIN, self._two_cores))
-            for mode in (PLAIN, *modes, NGRAM):
+            for mode in (PLAIN, *modes):
                 decoded = await self._decode(prompt, params, mode, self._engines)
                 runs.setdefault(mode.name, []).append(decoded)
             for name, lookup in ((HF_PLAIN, False), (HF_LOOKUP, True)):
@@ -68,7 +62,6 @@ class ProcessBench:
     async def _decode(
         self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode, engines: Engines
     ) -> Run:
-        drafter: DrafterPort = LookupDrafter(engines.target) if mode is NGRAM else engines.drafter
         options = SpeculativeOptions.model_validate(mode.options)
         request = GenerationRequest(
             session_id=uuid.uuid4().hex,
@@ -82,7 +75,7 @@ class ProcessBench:
         report = None
         start = time.perf_counter()
         config = options.applied_to(self._config)
-        async for event in generate(request, drafter, engines.verifier, config):
+        async for event in generate(request, engines.drafter, engines.verifier, config):
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
                 seconds = time.perf_counter() - start

@@ -19,6 +19,7 @@ class Mode:
 
 
 PLAIN = Mode("plain", {"enabled": False})
+LOOKUP = Mode("n-gram lookup", {"proposal": "lookup"})
 
 
 def dlm(proposal: str, k: int | None = None) -> Mode:
