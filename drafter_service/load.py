@@ -20,7 +20,7 @@ from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.native import library
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
-from drafter_service.model.port import DiffusionLM
+from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
@@ -46,13 +46,7 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     model = load_model(config)
     capabilities = model.capabilities
-    scorer = config.cps.scorer
-    strategies = Strategies(
-        config,
-        capabilities,
-        _load_ngram(config.model, scorer),
-        _load_kenlm(scorer) if scorer.kenlm > 0 else None,
-    )
+    strategies = load_strategies(config, capabilities)
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
@@ -65,6 +59,17 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)
     return engine
+
+
+def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
+    """Return the ways to draft, with path search's scorers. Raise WeightsError or ConfigError."""
+    scorer = config.cps.scorer
+    return Strategies(
+        config,
+        capabilities,
+        _load_ngram(config.model, scorer),
+        _load_kenlm(scorer) if scorer.kenlm > 0 else None,
+    )
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
