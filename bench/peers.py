@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from bench.rows import Run
 from foredraft.types import SamplingParams
@@ -15,7 +15,7 @@ from verifier_service.model.checkpoint import load_config
 
 
 class Transformers:
-    """Plain and prompt-lookup decoding of `transformers`, bf16, batch size 1."""
+    """Plain, prompt-lookup and assisted decoding of `transformers`, bf16, batch size 1."""
 
     def __init__(self, target: str, eos: int) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(
@@ -27,15 +27,29 @@ class Transformers:
         ).eval()
         self._eos = eos
 
+    @property
+    def layers(self) -> int:
+        """The model's depth."""
+        return int(self._model.config.num_hidden_layers)
+
     def run(
-        self, prompt: tuple[int, ...], sampling: SamplingParams, max_tokens: int, lookup: bool
+        self,
+        prompt: tuple[int, ...],
+        sampling: SamplingParams,
+        max_tokens: int,
+        lookup: bool,
+        early_exit: int = 0,
     ) -> Run:
         """Decode one prompt; lookup drafts 10 tokens from the prompt's own n-grams.
 
-        How many drafts were kept is counted from the number of forward passes.
+        early_exit above 0 is assisted generation whose assistant is the model's own first layers,
+        so many of them. How many drafts were kept is counted from the number of forward passes.
         """
         calls = _CountForwards(self._model)
         options: dict[str, Any] = {"prompt_lookup_num_tokens": 10} if lookup else {}
+        if early_exit:
+            options["assistant_early_exit"] = early_exit
+        drafts = bool(options)
         if sampling.temperature > 0:
             options |= {"do_sample": True, "temperature": sampling.temperature, "top_k": 0}
             torch.manual_seed(sampling.seed)
@@ -52,15 +66,16 @@ class Transformers:
             )
         seconds = time.perf_counter() - start
         tokens = tuple(out[0, len(prompt) :].tolist())
-        kept = len(tokens) - calls.count if lookup else 0
-        return Run(tokens, seconds, kept=kept, draft_rounds=calls.count if lookup else 0)
+        kept = len(tokens) - calls.count if drafts else 0
+        return Run(tokens, seconds, kept=kept, draft_rounds=calls.count if drafts else 0)
 
 
 class _CountForwards:
-    """Counts a model's forward passes while it is entered."""
+    """Counts a model's forward passes through all of its layers while it is entered."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
+        self._depth = model.config.num_hidden_layers
         self.count = 0
 
     def __enter__(self) -> None:
@@ -70,4 +85,5 @@ class _CountForwards:
         self._hook.remove()
 
     def _add(self, *_: object) -> None:
-        self.count += 1
+        # An early exit is the same model with fewer layers.
+        self.count += self._model.config.num_hidden_layers == self._depth
