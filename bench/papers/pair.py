@@ -1,0 +1,120 @@
+"""The embedded pair in this process: its ways of decoding, with the drafters that they need."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.papers.timed import TimedDrafter
+from bench.papers.ways import Decoded, Promise, Way
+from bench.rows import Run
+from deployments.config import ForedraftConfig, model_path
+from deployments.in_process import Engines
+from deployments.ingress.api import SpeculativeOptions
+from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.local import LocalDrafter
+from deployments.orchestrator.memory import Memory
+from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.ports import DrafterPort
+from deployments.orchestrator.request import GenerationRequest, StepEvent
+from drafter_service.batcher import Batcher
+from drafter_service.config import DrafterConfig
+from drafter_service.load import load_engine
+from foredraft.types import Acceptance, SamplingParams
+
+# A drafter that is opened for one table serves one session at a time.
+_CACHE_TOKENS = 4096
+_PROMISES = {
+    Acceptance.COUPLED: Promise.TOKENS,
+    Acceptance.REJECTION: Promise.LAW,
+    Acceptance.BLOCK: Promise.LAW,
+    Acceptance.L2R: Promise.NONE,
+}
+# A slow drafter is measured, not given up: its cost belongs to the figure.
+_PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}
+
+
+class Pair:
+    """One verifier, the drafter as it is served, and others of its model opened for a table.
+
+    stack closes those.
+    """
+
+    def __init__(self, loaded: Engines, config: ForedraftConfig, stack: AsyncExitStack) -> None:
+        self._loaded, self._stack = loaded, stack
+        self._drafter_config = config.drafter.service.model_copy(
+            update={"model": Path(model_path(config.drafter.service.model))}
+        )
+        self._config = config.orchestrator.model_copy(update=_PATIENT)
+        self.plain = self.way("plain", enabled=False)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """Return a text's tokens."""
+        return tuple(self._loaded.tokenizer.encode(text).ids)
+
+    async def drafter(self, cps: dict[str, Any] | None = None, **changes: Any) -> DrafterPort:
+        """Open one more drafter, changed in its configuration, until the stack is closed."""
+        base = self._drafter_config
+        search = base.cps.model_copy(update=cps or {})
+        changed = {"cps": search, "cache_tokens": _CACHE_TOKENS} | changes
+        return await self._stack.enter_async_context(_running(base.model_copy(update=changed)))
+
+    def way(self, name: str, drafter: DrafterPort | None = None, **options: Any) -> Way:
+        """Return a way: the request's `speculative` object, and the drafter if not the served."""
+        asked = SpeculativeOptions.model_validate(options)
+        config = asked.applied_to(self._config)
+        # Requests of one kind share it, as they do where they are served.
+        memory = Memory()
+        port = drafter or self._loaded.drafter
+        decode = partial(self._decode, port, config, asked.enabled, memory)
+        return Way(name, decode, _PROMISES[config.acceptance])
+
+    async def _decode(
+        self,
+        drafter: DrafterPort,
+        config: OrchestratorConfig,
+        speculate: bool,
+        memory: Memory,
+        prompt: tuple[int, ...],
+        sampling: SamplingParams,
+        max_tokens: int,
+    ) -> Decoded:
+        request = GenerationRequest(
+            session_id=uuid.uuid4().hex,
+            prompt=prompt,
+            sampling=sampling,
+            max_new_tokens=max_tokens,
+            stop_token_ids=self._loaded.eos,
+            speculate=speculate,
+        )
+        timed = TimedDrafter(drafter)
+        tokens: list[int] = []
+        verifying_us = broken = 0
+        started = time.perf_counter()
+        events = generate(request, timed, self._loaded.verifier, config, memory=memory)
+        async for event in events:
+            if isinstance(event, StepEvent):
+                tokens += [committed.token for committed in event.tokens]
+                seconds = time.perf_counter() - started
+                verifying_us += event.stats.verify_timings.compute_us
+                broken += event.stats.kept < event.stats.drafted
+            else:
+                report = event.report
+        run = Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)
+        histogram = report.accepted_histogram
+        return Decoded(run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6)
+
+
+@asynccontextmanager
+async def _running(config: DrafterConfig) -> AsyncIterator[DrafterPort]:
+    batcher = Batcher(partial(load_engine, config), config.max_queue)
+    await batcher.start()
+    try:
+        yield LocalDrafter(batcher)
+    finally:
+        await batcher.stop()

@@ -1,0 +1,80 @@
+"""How much each experiment decodes, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Prompts decoded by every way of a table, and tokens decoded after each."""
+
+    prompts: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One size for each kind of table.
+
+    per_family is the prompts of a family; where a table is told by family, all are decoded. The
+    peers of `transformers` are several times slower than anything else, so they get fewer. lengths,
+    steps and the knobs are what the sweeps go through; batches are sessions at once.
+    """
+
+    name: str
+    per_family: int
+    tokens: int
+    peers: Size
+    sweep: Size
+    refined: Size
+    opening: Size
+    batch_tokens: int
+    batch_repeats: int
+    lengths: tuple[int, ...]
+    steps: tuple[int, ...]
+    beams: tuple[int, ...]
+    caps: tuple[int, ...]
+    masses: tuple[float, ...]
+    gammas: tuple[int, ...]
+    diffusion_steps: tuple[int, ...]
+    batches: tuple[int, ...] = (1, 2, 4, 8, 16)
+
+
+# Meant for under 5 and under 40 minutes on 2 cores where plain decoding makes 250 tokens a second.
+QUICK = Plan(
+    name="quick",
+    per_family=2,
+    tokens=48,
+    peers=Size(5, 48),
+    sweep=Size(6, 48),
+    refined=Size(6, 32),
+    opening=Size(6, 96),
+    batch_tokens=24,
+    batch_repeats=2,
+    lengths=(2, 4, 8, 15),
+    steps=(1, 2, 4),
+    beams=(1, 3, 6),
+    caps=(2, 8, 15),
+    masses=(0.5, 0.8, 0.95),
+    gammas=(4, 8, 15),
+    diffusion_steps=(1, 2, 4),
+)
+FULL = Plan(
+    name="full",
+    per_family=10,
+    tokens=96,
+    peers=Size(15, 96),
+    sweep=Size(20, 96),
+    refined=Size(15, 64),
+    opening=Size(25, 128),
+    batch_tokens=64,
+    batch_repeats=3,
+    lengths=(2, 4, 6, 8, 11, 15),
+    steps=(1, 2, 4, 8),
+    beams=(1, 2, 3, 4, 8),
+    caps=(1, 4, 8, 15, 30),
+    masses=(0.3, 0.5, 0.8, 0.9, 0.99),
+    gammas=(4, 8, 15),
+    diffusion_steps=(1, 2, 4, 8),
+)

@@ -1,0 +1,83 @@
+"""The report: sections of tables, claims and plots, as Markdown and as JSON values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.papers.claims import Claim, tally
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under named columns."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table or figure of a paper, measured here.
+
+    how says in a sentence what was run; plots are file names beside the report.
+    """
+
+    title: str
+    how: str
+    tables: tuple[Table, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    plots: tuple[str, ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def times(value: float | None) -> str:
+    """Return a speedup as text."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def number(value: float | None) -> str:
+    """Return a count or a share as text."""
+    return "-" if value is None else f"{value:.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a share as text."""
+    return "-" if value is None else f"{value:.0%}"
+
+
+def table_markdown(table: Table) -> str:
+    """Return a table as Markdown; a bar inside a cell would end it."""
+    lines = [table.columns, tuple("---" for _ in table.columns), *table.rows]
+    body = "\n".join("| " + " | ".join(c.replace("|", "/") for c in line) + " |" for line in lines)
+    return f"{table.caption}\n\n{body}" if table.caption else body
+
+
+def section_markdown(section: Section) -> str:
+    """Return a section: what was run, its tables, its plots, and what holds of the paper."""
+    parts = [f"## {section.title}", section.how]
+    parts += [table_markdown(table) for table in section.tables]
+    parts += [f"![{section.title}]({name})" for name in section.plots]
+    if section.claims:
+        parts.append(table_markdown(claims_table(section.claims)))
+    return "\n\n".join(parts)
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """Return the table of what the paper says and what is seen here."""
+    rows = tuple((c.text, c.theirs, c.ours, f"**{c.verdict}**") for c in claims)
+    return Table(("the paper says", "its figures", "figures here", "here"), rows)
+
+
+def as_markdown(head: str, sections: Sequence[Section]) -> str:
+    """Return the whole report; it begins with how many of each section's claims hold."""
+    rows = tuple((section.title, tally(section.claims)) for section in sections if section.claims)
+    summary = table_markdown(Table(("table or figure", "of what the paper says"), rows))
+    return "\n\n".join([head, summary, *map(section_markdown, sections)]) + "\n"
+
+
+def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """Return the sections as JSON values."""
+    return [asdict(section) for section in sections]

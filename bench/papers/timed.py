@@ -1,0 +1,40 @@
+"""A drafter port that adds up what the drafter's blocks cost it."""
+
+from __future__ import annotations
+
+from deployments.orchestrator.ports import DrafterPort, DraftStream
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+
+
+class TimedDrafter:
+    """Passes everything on to another port; compute_us holds all blocks' compute, used or not."""
+
+    def __init__(self, port: DrafterPort) -> None:
+        self._port = port
+        self.compute_us = 0
+
+    async def open(self, request: DraftOpen) -> TimedStream:
+        """Open the session on the other port."""
+        return TimedStream(await self._port.open(request), self)
+
+
+class TimedStream:
+    """One session's stream; see ports.DraftStream."""
+
+    def __init__(self, stream: DraftStream, owner: TimedDrafter) -> None:
+        self._stream, self._owner = stream, owner
+
+    @property
+    def opened(self) -> DraftOpened:
+        """What the drafter said of itself on open."""
+        return self._stream.opened
+
+    async def propose(self, request: Propose) -> DraftBlock:
+        """Return the other stream's block."""
+        block = await self._stream.propose(request)
+        self._owner.compute_us += block.timings.compute_us
+        return block
+
+    async def close(self) -> None:
+        """End the session on the drafter."""
+        await self._stream.close()
