@@ -19,6 +19,7 @@ from deployments.client import CompletionClient
 from deployments.cluster import running
 from deployments.config import DEFAULT_FILE, ForedraftConfig, ServeFile, model_path, read
 from deployments.held_out import prompts
+from foredraft.errors import ConfigError
 from foredraft.strict import parse
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
@@ -27,6 +28,7 @@ RESULTS = Path("bench/results")
 
 @app.callback()
 def main(
+    context: typer.Context,
     quick: Annotated[bool, typer.Option(help="Fewer prompts: under five minutes.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the rows.")
@@ -34,6 +36,8 @@ def main(
     config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
+    if context.invoked_subcommand is not None:
+        return
     count, max_tokens = (16, 96) if quick else (48, 128)
     proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
     rows = asyncio.run(_measure(read(config), count, max_tokens, proposals))
@@ -44,6 +48,25 @@ def main(
     out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
     if json_file is None:
         (RESULTS / "bench.md").write_text(table)
+
+
+@app.command()
+def papers(
+    quick: Annotated[bool, typer.Option(help="Fewer prompts: under five minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder of the report and its plots.")] = RESULTS,
+    config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+) -> None:
+    """Repeat the papers' experiments in this process; write papers.md, papers.json and plots."""
+    try:
+        from bench.papers.run import run
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        raise ConfigError("plots need matplotlib: pip install 'foredraft[bench]'") from None
+    from bench.papers.plan import FULL, QUICK
+
+    plan = QUICK if quick else FULL
+    asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo))
 
 
 async def _measure(file: ServeFile, count: int, max_tokens: int, proposals: list[str]) -> list[Row]:

@@ -1,0 +1,146 @@
+"""DiffuSpec Table 1: every method against plain decoding, by task family, at temperature 0."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+from bench.papers import plots, theirs
+from bench.papers.alternate import alternate, limited
+from bench.papers.claims import Claim, all_of, beats, higher, pays, printed
+from bench.papers.experiment import Experiment, family_table, raw
+from bench.papers.report import Section, Table, number, times
+from bench.papers.settings import ADL, SEARCH, SPS_K, K, fixed
+from bench.papers.stats import Measure, families, macro, mat, of_family, speedup, values
+from bench.papers.ways import Column, Way, peer
+
+_LOOKUP = "PLD (prompt lookup)"
+SPS = f"SPS (`ar`: the same network, a pass for each token, k={SPS_K})"
+_SPECDIFF = f"SpecDiff (argmax, k={K})"
+_MINIONS = "Minions (CPS, length by acceptance)"
+_DIFFUSPEC = "DiffuSpec (CPS, ADL)"
+_TREE = "tree, 11 nodes (ours)"
+_SERVED = "as served (ours)"
+_NAMED = {
+    _LOOKUP: "PLD",
+    SPS: "SPS",
+    _SPECDIFF: "SpecDiff",
+    _MINIONS: "Minions",
+    _DIFFUSPEC: "DiffuSpec",
+}
+
+
+async def table_1(experiment: Experiment) -> list[Section]:
+    """Measure every method against plain decoding, by task family."""
+    pair, plan = experiment.pair, experiment.plan
+    searching = await pair.drafter(cps=SEARCH)
+    ways = [
+        pair.way(_LOOKUP, proposal="lookup", adl=fixed(K)),
+        pair.way(SPS, proposal="ar", adl=fixed(SPS_K)),
+        pair.way(_SPECDIFF, proposal="argmax", adl=fixed(K)),
+        pair.way(_MINIONS, searching, proposal="cps", adl={"name": "acceptance"}),
+        pair.way(_DIFFUSPEC, searching, proposal="cps", adl=ADL),
+        pair.way(f"coupled walk, k={K} (ours)", proposal="coupled", adl=fixed(K)),
+        pair.way(_TREE, proposal="tree", adl=fixed(11)),
+        pair.way(_SERVED),
+    ]
+    columns = await alternate(pair, experiment.prompts, ways, 0.0, plan.tokens)
+    peers = _peers(experiment)
+    few = limited(experiment.prompts, plan.peers)
+    columns |= await alternate(pair, few, peers, 0.0, plan.peers.tokens)
+    means = {name: theirs.DIFFUSPEC_TABLE_1[of][1] for name, of in _NAMED.items()}
+    groups = families(columns[_DIFFUSPEC])
+    path = experiment.plot("diffuspec_table1")
+    speeds = {
+        way.name.replace("`", ""): [
+            median(values(of_family(columns[way.name], group), speedup)) for group in groups
+        ]
+        for way in ways
+    }
+    plots.bars(path, speeds, groups, "speedup against plain decoding")
+    return [
+        Section(
+            "DiffuSpec Table 1: all methods against plain decoding",
+            f"Temperature 0, batch 1, {plan.tokens} tokens after each of {len(experiment.prompts)} "
+            f"prompts ({len(few)} for `transformers`). A family's figure is the median over its "
+            "prompts of tokens/s over those of the plain run next to it; the mean is over "
+            "families. `transformers` runs the same weights in bf16.",
+            (family_table(columns, [*ways, *peers], 0.0, means), _their_table_1()),
+            _claims_1(columns),
+            (path.name,),
+            raw(columns),
+        )
+    ]
+
+
+def _peers(experiment: Experiment) -> list[Way]:
+    """Return `transformers`' ways; its assistant is the target's own first layers, a quarter."""
+    peers = experiment.peers
+    layers = max(1, peers.layers // 4)
+    return [
+        peer("transformers, plain", peers),
+        peer("transformers, prompt lookup", peers, lookup=True),
+        peer(
+            f"transformers, assisted generation (early exit after {layers} of {peers.layers} "
+            "layers)",
+            peers,
+            early_exit=layers,
+        ),
+    ]
+
+
+def _their_table_1() -> Table:
+    rows = tuple(
+        (name, *map(times, tasks), times(fmean(tasks)), times(mean.speedup), number(mean.mat))
+        for name, (tasks, mean) in theirs.DIFFUSPEC_TABLE_1.items()
+    )
+    head = ("their method", *theirs.DIFFUSPEC_TASKS, "mean of these", "mean printed", "MAT")
+    return Table(head, rows, "Theirs, as printed:")
+
+
+def _claims_1(columns: dict[str, Column]) -> tuple[Claim, ...]:
+    diffuspec = columns[_DIFFUSPEC]
+    rivals = [
+        beats(diffuspec, columns[name], speedup) for name in (_LOOKUP, SPS, _SPECDIFF, _MINIONS)
+    ]
+    means = {name: macro(columns[name], speedup) for name in _NAMED}
+    return (
+        pays("DiffuSpec is faster than plain decoding", _printed(speedup, "DiffuSpec"), diffuspec),
+        all_of(
+            "DiffuSpec is the fastest of the methods",
+            _printed(speedup, *_NAMED.values()),
+            ", ".join(f"{_NAMED[name]} {times(value)}" for name, value in means.items()),
+            rivals,
+        ),
+        higher(
+            "a diffusion drafter is faster than the autoregressive one",
+            _printed(speedup, "SpecDiff", "SPS"),
+            columns[_SPECDIFF],
+            columns[SPS],
+            speedup,
+        ),
+        higher(
+            "DiffuSpec accepts more than prompt lookup",
+            _printed(mat, "DiffuSpec", "PLD"),
+            diffuspec,
+            columns[_LOOKUP],
+            mat,
+        ),
+        higher(
+            "DiffuSpec accepts more than SPS",
+            _printed(mat, "DiffuSpec", "SPS"),
+            diffuspec,
+            columns[SPS],
+            mat,
+        ),
+        higher(
+            "following L_gen and L_acc beats following acceptance alone",
+            _printed(speedup, "DiffuSpec", "Minions"),
+            diffuspec,
+            columns[_MINIONS],
+            speedup,
+        ),
+    )
+
+
+def _printed(measure: Measure, *names: str) -> str:
+    return printed(measure, {name: theirs.DIFFUSPEC_TABLE_1[name][1] for name in names})

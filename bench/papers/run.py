@@ -1,0 +1,108 @@
+"""`foredraft bench papers`: every table in turn, and the report of them all."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.papers import (
+    deer,
+    deer_batches,
+    diffuspec_ablation,
+    diffuspec_methods,
+    diffuspec_sweeps,
+    specdiff,
+)
+from bench.papers.claims import tally
+from bench.papers.experiment import Experiment
+from bench.papers.families import Family, Prompt, select
+from bench.papers.pair import Pair
+from bench.papers.plan import Plan
+from bench.papers.report import Section, as_json, as_markdown
+from bench.peers import Transformers
+from deployments.config import ForedraftConfig, model_path
+from deployments.in_process import engines
+
+_PROMPTS = "models/embedded/heldout_prompts.jsonl"
+
+Measure = Callable[[Experiment], Awaitable[list[Section]]]
+TABLES: dict[str, Measure] = {
+    "DiffuSpec Table 1": diffuspec_methods.table_1,
+    "DiffuSpec Tables 2 and 4, Fig. 4": diffuspec_ablation.ablation,
+    "DiffuSpec Table 5": diffuspec_sweeps.table_5,
+    "DiffuSpec Fig. 5": diffuspec_sweeps.figure_5,
+    "DEER Tables 1, 2 and 4, Fig. 4 and 7": deer.tables,
+    "DEER Table 5": deer_batches.table_5,
+    "SpecDiff Table 4": specdiff.table_4,
+    "SpecDiff Fig. 2": specdiff.figure_2,
+}
+
+
+async def run(
+    config: ForedraftConfig,
+    plan: Plan,
+    folder: Path,
+    machine: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> None:
+    """Measure everything, telling of each table; the report is written anew after every one.
+
+    machine says where and when, as the report's head and its JSON file have it.
+    """
+    prompts = select(_rows(), plan.per_family)
+    sections: list[Section] = []
+    began = time.monotonic()
+    async with engines(config) as loaded:
+        peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
+        where = {**machine, "numerics": loaded.target.numerics}
+        for title, measure in TABLES.items():
+            started = time.monotonic()
+            async with AsyncExitStack() as stack:
+                pair = Pair(loaded, config, stack)
+                found = await measure(Experiment(pair, peers, prompts, plan, folder))
+            sections += found
+            _write(folder, plan, where, prompts, sections)
+            claims = tally(claim for section in found for claim in section.claims)
+            took = time.monotonic() - started
+            tell(f"{title}: {took:.0f} s, {time.monotonic() - began:.0f} s in all ({claims})")
+
+
+def _rows() -> list[dict[str, str]]:
+    with open(model_path(_PROMPTS), encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _write(
+    folder: Path,
+    plan: Plan,
+    where: Mapping[str, str],
+    prompts: Sequence[Prompt],
+    sections: Sequence[Section],
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "papers.md").write_text(as_markdown(_head(plan, where, prompts), sections))
+    values = {**where, "plan": asdict(plan), "sections": as_json(sections)}
+    (folder / "papers.json").write_text(json.dumps(values, indent=1) + "\n")
+
+
+def _head(plan: Plan, where: Mapping[str, str], prompts: Sequence[Prompt]) -> str:
+    """Return the report's beginning: where it was measured and on what."""
+    counts = ", ".join(
+        f"{sum(prompt.family is family for prompt in prompts)} {family}" for family in Family
+    )
+    told = ", ".join(f"{name} {value}" for name, value in where.items())
+    return (
+        "# The papers' experiments on the embedded pair\n\n"
+        f"Written by `foredraft bench papers{' --quick' if plan.name == 'quick' else ''}`: "
+        f"{told}. How to read it: [docs/experiments.md](../../docs/experiments.md).\n\n"
+        f"Held-out prompts by family: {counts}. Every way decodes the same prompts with the same "
+        "seeds, in turn, with plain decoding between them; speedups are medians over prompts of "
+        "tokens/s over those of the plain run next to it. MAT excludes the bonus token. "
+        "Repetition is the share of a text's 4-grams that occurred in it before, which flatters "
+        "every acceptance figure. The papers' figures were printed for other models on other "
+        "hardware: what can agree is which way wins, not by how much."
+    )
