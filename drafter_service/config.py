@@ -20,7 +20,7 @@ class ScorerConfig(StrictModel):
     """The model's own edge head."""
     context: Weight = 0.3
     """n-grams of the session's own text."""
-    static: Weight = 0.1
+    static: Weight = 0.0
     """The n-gram table that comes with the model; left out where the model has none."""
     kenlm: Weight = 0.0
     """A KenLM model over token ids, from kenlm_path; needs the kenlm package."""

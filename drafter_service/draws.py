@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from drafter_service.core.causal_scorer import CausalScorer
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import TreeParams
+from drafter_service.core.draft_tree import TreeParams, TreeSearch, grow
 from drafter_service.core.lattice import BlockScores
-from drafter_service.core.path_search import SearchParams
+from drafter_service.core.path_search import PathSearch
 from drafter_service.core.proposals import (
     Drafted,
     argmax_path,
@@ -22,16 +20,13 @@ from foredraft.types import SamplingParams
 
 
 class Draw(Protocol):
-    """Draws one session's blocks; told of every change of the session's context."""
+    """Draws one session's blocks; keeps nothing of what it drew from."""
 
     def most_tokens(self, slots: int) -> int:
         """Return the most tokens of a block from a model of that many mask slots."""
 
     def slots(self, num_tokens: int) -> int:
         """Return how many mask slots a block of num_tokens tokens is drawn from."""
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """The context is now its first keep_len tokens + append."""
 
     def draw(
         self, scores: BlockScores, num_tokens: int, text: Sequence[int], prefix_len: int
@@ -43,7 +38,7 @@ class Draw(Protocol):
 
 
 class _Path:
-    """A path, with a slot for each token; nothing is kept of the context."""
+    """A path, with a slot for each token."""
 
     def __init__(self, eos: int, sampling: SamplingParams) -> None:
         self._eos, self._sampling = eos, sampling
@@ -55,9 +50,6 @@ class _Path:
     def slots(self, num_tokens: int) -> int:
         """Return one more than there are tokens."""
         return num_tokens + 1
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
 
 
 class Argmax(_Path):
@@ -100,38 +92,26 @@ class Sampled(_Path):
 
 
 class CPS(_Path):
-    """Path search with a causal proxy, part of which learns the session's own text."""
+    """Path search with a causal proxy."""
 
-    def __init__(
-        self,
-        eos: int,
-        sampling: SamplingParams,
-        params: SearchParams,
-        scorer: CausalScorer,
-        ngram: ContextNgram,
-    ) -> None:
+    def __init__(self, eos: int, sampling: SamplingParams, search: PathSearch) -> None:
         super().__init__(eos, sampling)
-        self._params, self._scorer, self._ngram = params, scorer, ngram
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Count the new context."""
-        self._ngram.truncate(keep_len)
-        self._ngram.extend(append)
+        self._search = search
 
     def draw(
         self, scores: BlockScores, num_tokens: int, text: Sequence[int], prefix_len: int
     ) -> Drafted:
         """Return cps_path."""
-        return cps_path(
-            scores, num_tokens, self._eos, self._sampling, text, self._scorer, self._params
-        )
+        return cps_path(scores, num_tokens, self._eos, self._sampling, text, self._search)
 
 
 class DraftTree:
     """A best-first tree under a budget of nodes: several likely tokens at each depth."""
 
-    def __init__(self, eos: int, sampling: SamplingParams, params: TreeParams) -> None:
-        self._eos, self._sampling, self._params = eos, sampling, params
+    def __init__(
+        self, eos: int, sampling: SamplingParams, params: TreeParams, search: TreeSearch = grow
+    ) -> None:
+        self._eos, self._sampling, self._params, self._search = eos, sampling, params, search
 
     def most_tokens(self, slots: int) -> int:
         """Return the most nodes; they share the slots."""
@@ -141,11 +121,10 @@ class DraftTree:
         """Return the tree's depth."""
         return min(num_tokens, self._params.depth)
 
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
-
     def draw(
         self, scores: BlockScores, num_tokens: int, text: Sequence[int], prefix_len: int
     ) -> Drafted:
         """Return tree_block."""
-        return tree_block(scores, num_tokens, self._eos, self._sampling, len(text), self._params)
+        return tree_block(
+            scores, num_tokens, self._eos, self._sampling, len(text), self._params, self._search
+        )

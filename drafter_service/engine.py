@@ -90,7 +90,6 @@ class DrafterEngine:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
         session = _Session(request, self._strategy_of(request))
         session.chain.assign(0, request.prefix)
-        session.strategy.assign(0, request.prefix)
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
@@ -156,7 +155,6 @@ class DrafterEngine:
             raise PrefixMismatch("the tokens named do not hash to base.prefix_hash")
         same = session.chain.assign(request.keep_len, request.append)
         context = session.chain.tokens
-        session.strategy.assign(same, context[same:])
         self._slots.limit(handle, same)
         room = self._capacity - len(context)
         passes = session.strategy.draft(request.num_tokens, context, room)

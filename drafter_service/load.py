@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from drafter_service.config import DrafterConfig, ScorerConfig
-from drafter_service.core.causal_scorer import KenLMScorer
+from drafter_service.core.causal_scorer import CausalScorer, KenLMScorer
 from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
 from drafter_service.core.ngram_table import NgramTable
 from drafter_service.core.static_ngram import StaticNgram
@@ -17,7 +17,7 @@ from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.native import library
+from drafter_service.model.native import built, library
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
 from drafter_service.model.port import Capabilities, DiffusionLM
@@ -64,12 +64,12 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's scorers. Raise WeightsError or ConfigError."""
     scorer = config.cps.scorer
-    return Strategies(
-        config,
-        capabilities,
-        _load_ngram(config.model, scorer),
-        _load_kenlm(scorer) if scorer.kenlm > 0 else None,
-    )
+    loaded: list[tuple[float, CausalScorer]] = []
+    if scorer.static > 0 and (table := _load_ngram(config.model)):
+        loaded.append((scorer.static, table))
+    if scorer.kenlm > 0:
+        loaded.append((scorer.kenlm, _load_kenlm(scorer)))
+    return Strategies(config, capabilities, loaded, built())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
@@ -115,10 +115,10 @@ def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:
     return CacheShape(max(1, config.cache_tokens // tokens), tokens)
 
 
-def _load_ngram(model: Path, config: ScorerConfig) -> StaticNgram | None:
-    """Return the table in the folder or in proxy/ beside it; None if it is unused or not there."""
+def _load_ngram(model: Path) -> StaticNgram | None:
+    """Return the table in the folder or in proxy/ beside it; None if there is none."""
     for folder in (model, model.resolve().parent / "proxy"):
-        if config.static > 0 and (folder / NGRAM_FILE).is_file():
+        if (folder / NGRAM_FILE).is_file():
             verify_files(folder)
             try:
                 return StaticNgram(NgramTable.load(folder))

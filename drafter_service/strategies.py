@@ -15,14 +15,11 @@ from foredraft.types import Candidates, SamplingParams
 
 
 class Strategy(Protocol):
-    """Drafts one session's blocks; told of every change of the session's context."""
+    """Drafts one session's blocks, each from the context that it is given."""
 
     @property
     def most_tokens(self) -> int:
         """The most tokens of a block."""
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """The context is now its first keep_len tokens + append."""
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return a block of up to num_tokens tokens, none if there is nothing to propose.
@@ -41,10 +38,6 @@ class Diffusion:
     def most_tokens(self) -> int:
         """What the draw can make of the model's slots."""
         return self._draw.most_tokens(self._max_slots)
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Tell the draw."""
-        self._draw.assign(keep_len, append)
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block drawn; near the model's longest sequence it is shorter."""
@@ -83,10 +76,6 @@ class Extended:
         """The configured maximum."""
         return self._params.max_tokens
 
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Tell the draw."""
-        self._draw.assign(keep_len, append)
-
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the blocks as one; num_tokens bounds them all together."""
         whole = Drafted((), 0, NO_GUESS)
@@ -123,10 +112,6 @@ class Autoregressive:
         self._draw, self._eos = draw, eos
         self.most_tokens = most_tokens
 
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Tell the draw."""
-        self._draw.assign(keep_len, append)
-
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the tokens; there is no guess, which would take one more pass."""
         text = list(context)
@@ -151,9 +136,6 @@ class Lookup:
         self._eos, self._shortest = eos, shortest
         self.most_tokens = most_tokens
 
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Nothing is kept of the context."""
-
     def copy(self, num_tokens: int, context: Sequence[int], room: int) -> Drafted:
         """Return the copied block, empty if there is no match."""
         count = min(num_tokens, self.most_tokens, room)
@@ -177,10 +159,6 @@ class Hybrid:
         """The model's."""
         return self._model.most_tokens
 
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Tell the model's strategy."""
-        self._model.assign(keep_len, append)
-
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return what is copied, else what the model drafts."""
         copied = self._lookup.copy(num_tokens, context, room)
@@ -202,11 +180,6 @@ class Opening:
     def most_tokens(self) -> int:
         """The more of both; each keeps to its own."""
         return max(self._first.most_tokens, self._then.most_tokens)
-
-    def assign(self, keep_len: int, append: Sequence[int]) -> None:
-        """Tell both."""
-        self._first.assign(keep_len, append)
-        self._then.assign(keep_len, append)
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block of the strategy whose turn it is."""

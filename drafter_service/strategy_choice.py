@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+
 from drafter_service.config import DrafterConfig
 from drafter_service.core.causal_scorer import CausalScorer, EdgeScorer, Mixture, Uniform
 from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.denoising import Denoiser, OnePass, Refined
-from drafter_service.core.draft_tree import TreeParams
-from drafter_service.core.path_search import SearchParams
-from drafter_service.core.static_ngram import StaticNgram
+from drafter_service.core.draft_tree import TreeParams, TreeSearch, grow
+from drafter_service.core.path_search import BeamSearch, PathSearch, SearchParams
 from drafter_service.draws import CPS, Argmax, Coupled, DraftTree, Draw, Sampled
+from drafter_service.model.native_searches import MAX_WIDTH, NativeBeam, NativeTree
 from drafter_service.model.port import Capabilities
 from drafter_service.strategies import (
     Autoregressive,
@@ -31,21 +34,23 @@ _TREES = (Proposal.TREE, Proposal.HYBRID)
 class Strategies:
     """Makes a session's strategy; what all sessions share is made once.
 
-    static and kenlm are the scorers of those names, where there are such.
+    loaded are the weighted parts of path search's proxy that come from files; kernels are the
+    compiled searches, where they were built.
     """
 
     def __init__(
         self,
         config: DrafterConfig,
         capabilities: Capabilities,
-        static: StaticNgram | None = None,
-        kenlm: CausalScorer | None = None,
+        loaded: Sequence[tuple[float, CausalScorer]] = (),
+        kernels: ctypes.CDLL | None = None,
     ) -> None:
         self._config, self._capabilities = config, capabilities
-        self._static, self._kenlm = static, kenlm
         cps, extend = config.cps, config.extend
-        self._search = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
+        params = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
+        self._path_search = self._beam_search(params, loaded, kernels)
         self._tree = TreeParams(**config.tree.model_dump())
+        self._tree_search: TreeSearch = grow if kernels is None else NativeTree(kernels)
         block = min(extend.block, capabilities.max_block - 1)
         self._extend = ExtendParams(block, extend.confidence, extend.max_tokens)
 
@@ -107,13 +112,9 @@ class Strategies:
             case Proposal.SAMPLED:
                 return self._sampled(eos, sampling)
             case Proposal.CPS:
-                scorer = self._config.cps.scorer
-                ngram = ContextNgram(
-                    self._capabilities.vocab_size, scorer.context_order, scorer.context_window
-                )
-                return CPS(eos, sampling, self._search, self._scorer(ngram), ngram)
+                return CPS(eos, sampling, self._path_search)
             case Proposal.TREE | Proposal.HYBRID:
-                return DraftTree(eos, sampling, self._tree)
+                return DraftTree(eos, sampling, self._tree, self._tree_search)
             case Proposal.COUPLED:
                 return Coupled(eos, sampling)
         raise AssertionError(f"{request.proposal} is drawn from no denoised block")
@@ -135,13 +136,25 @@ class Strategies:
         shortest = hybrid.shortest_sampled if sampling.temperature > 0 else hybrid.shortest
         return Hybrid(Lookup(self._capabilities.eos, shortest, model.most_tokens), model)
 
-    def _scorer(self, ngram: ContextNgram) -> CausalScorer:
+    def _beam_search(
+        self,
+        params: SearchParams,
+        loaded: Sequence[tuple[float, CausalScorer]],
+        kernels: ctypes.CDLL | None,
+    ) -> PathSearch:
+        """Return path search by the configured mixture, compiled if that has no loaded part."""
         config = self._config.cps.scorer
-        parts: list[tuple[float, CausalScorer | None]] = [
+        ngram = ContextNgram(
+            self._capabilities.vocab_size, config.context_order, config.context_window
+        )
+        parts: list[tuple[float, CausalScorer]] = [
             (config.edge, EdgeScorer()),
             (config.context, ngram),
-            (config.static, self._static),
-            (config.kenlm, self._kenlm),
+            *loaded,
         ]
-        used = [(weight, part) for weight, part in parts if part is not None and weight > 0]
-        return Mixture(used) if used else Uniform()
+        used = [(weight, part) for weight, part in parts if weight > 0]
+        if not used:
+            return BeamSearch(Uniform(), params)
+        if kernels is None or loaded or self._config.candidates > MAX_WIDTH:
+            return BeamSearch(Mixture(used), params)
+        return NativeBeam(kernels, params, config.edge, config.context, ngram)

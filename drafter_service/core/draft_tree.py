@@ -7,16 +7,15 @@ target will draw with. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import sys
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Protocol
 
 import numpy as np
 
-from drafter_service.core.lattice import BlockScores, Floats
-
-Process = Callable[[Floats], Floats]
-"""Logits [..., M] -> what the target adds its noise to: divided by T, filtered."""
+from drafter_service.core.lattice import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,64 +48,80 @@ class Tree:
     mass: tuple[float, ...]
 
 
-def child_log_odds(
-    scores: BlockScores, noise: Floats, process: Process, sharpness: float
-) -> Floats:
-    """Return log P(candidate c follows candidate p), [k, P, M], each row normalised over c.
+@dataclass(frozen=True, slots=True)
+class TreeScores:
+    """What a tree is grown from: tokens [k, M] and how likely each is to follow each before it.
 
-    P is M with edges, else 1: then slots do not depend on each other. noise is [k, M].
+    logits [k, P, M] are what the target adds its noise [k, M] to: divided by T, filtered. P is M
+    with edges, else 1: then slots do not depend on each other. sharpness is TreeParams'.
     """
-    logits = scores.log_q[:, None, :]
-    if scores.edge is not None:
-        logits = logits + scores.edge
-    perturbed = (process(logits) + noise[:, None, :]) * sharpness
+
+    tokens: Ints
+    logits: Floats
+    noise: Floats
+    sharpness: float
+
+
+class TreeSearch(Protocol):
+    """Grows a tree."""
+
+    def __call__(self, scores: TreeScores, num_nodes: int, params: TreeParams, eos: int) -> Tree:
+        """Return the num_nodes likeliest prefixes over the slots' candidates, best first.
+
+        A prefix's probability is the product of its tokens' (log_odds), so a parent always comes
+        before its child. Nothing follows EOS. Fewer nodes come back where what is left has less
+        than least_mass.
+        """
+
+
+def log_odds(scores: TreeScores) -> Floats:
+    """Return log P(candidate c follows candidate p), [k, P, M], each row normalised over c."""
+    perturbed = (scores.logits + scores.noise[:, None, :]) * scores.sharpness
     perturbed -= perturbed.max(-1, keepdims=True)
     perturbed -= np.log(np.exp(perturbed).sum(-1, keepdims=True))
     return perturbed
 
 
-def grow(
-    scores: BlockScores, log_odds: Floats, num_nodes: int, params: TreeParams, eos: int
-) -> Tree:
-    """Return the num_nodes likeliest prefixes over the slots' candidates, best first.
+def least_log_mass(params: TreeParams) -> float:
+    """Return the least log mass of a node; what may not be chosen has less in any case."""
+    return math.log(params.least_mass) if params.least_mass > 0 else -sys.float_info.max
 
-    A prefix's probability is the product of its tokens' (child_log_odds), so a parent always comes
-    before its child. Nothing follows EOS. Fewer nodes come back where what is left has less than
-    least_mass.
-    """
-    ids = scores.tokens.tolist()
-    depth = min(params.depth, len(ids))
-    least = np.log(params.least_mass) if params.least_mass > 0 else -np.inf
+
+def grow(scores: TreeScores, num_nodes: int, params: TreeParams, eos: int) -> Tree:
+    """Return the tree that TreeSearch asks for."""
+    ids, odds_of = scores.tokens.tolist(), log_odds(scores)
+    depth, least = min(params.depth, len(ids)), least_log_mass(params)
     tokens: list[int] = []
     parents: list[int] = []
     mass: list[float] = []
-    # (-log mass, tie-break, parent node, slot, siblings best first, place among them, log odds)
-    heap: list[tuple[float, int, int, int, list[int], int, list[float]]] = []
+    # (-log mass, tie-break, parent node, its log mass, slot, siblings best first, place among
+    # them, log odds)
+    heap: list[tuple[float, int, int, float, int, list[int], int, list[float]]] = []
     pushed = 0
 
-    def push(before: float, parent: int, slot: int, order: list[int], odds: list[float]) -> None:
+    def push(
+        parent: int, before: float, slot: int, order: list[int], place: int, odds: list[float]
+    ) -> None:
         nonlocal pushed
-        heappush(heap, (-(before + odds[order[0]]), pushed, parent, slot, order, 0, odds))
+        total = -(before + odds[order[place]])
+        heappush(heap, (total, pushed, parent, before, slot, order, place, odds))
         pushed += 1
 
-    def children(before: float, parent: int, slot: int, previous: int) -> None:
-        row = log_odds[slot, previous if log_odds.shape[1] > 1 else 0]
-        push(before, parent, slot, np.argsort(-row, kind="stable").tolist(), row.tolist())
+    def children(parent: int, before: float, slot: int, previous: int) -> None:
+        row = odds_of[slot, previous if odds_of.shape[1] > 1 else 0]
+        push(parent, before, slot, np.argsort(-row, kind="stable").tolist(), 0, row.tolist())
 
-    children(0.0, -1, 0, 0)
+    children(-1, 0.0, 0, 0)
     while heap and len(tokens) < num_nodes:
-        negative, _, parent, slot, order, place, odds = heappop(heap)
+        negative, _, parent, before, slot, order, place, odds = heappop(heap)
         if -negative < least:
             break
-        candidate = order[place]
-        node = len(tokens)
+        node, candidate = len(tokens), order[place]
         tokens.append(ids[slot][candidate])
         parents.append(parent)
-        mass.append(float(np.exp(-negative)))
+        mass.append(math.exp(-negative))
         if place + 1 < len(order):
-            sibling = negative + odds[candidate] - odds[order[place + 1]]
-            heappush(heap, (sibling, pushed, parent, slot, order, place + 1, odds))
-            pushed += 1
+            push(parent, before, slot, order, place + 1, odds)
         if slot + 1 < depth and tokens[-1] != eos:
-            children(-negative, node, slot + 1, candidate)
+            children(node, -negative, slot + 1, candidate)
     return Tree(tuple(tokens), tuple(parents), tuple(mass))

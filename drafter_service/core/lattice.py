@@ -74,11 +74,12 @@ def prune(
     perturbed scores, normalised over the candidates; noise [k, M] may hold NEVER.
     """
     slots = np.arange(len(scores.tokens))[:, None]
+    log_q = scores.log_q.astype(np.float64)
     if temperature == 0.0:
         order = np.broadcast_to(np.arange(scores.tokens.shape[1]), scores.tokens.shape)
-        tokens, mass = scores.tokens, np.exp(scores.log_q)
+        tokens, mass = scores.tokens, np.exp(log_q)
     else:
-        perturbed = scores.log_q / temperature + noise
+        perturbed = log_q / temperature + noise
         order = np.argsort(-perturbed, axis=1, kind="stable")
         tokens, perturbed = scores.tokens[slots, order], perturbed[slots, order]
         mass = np.exp(perturbed - perturbed[:, :1])
@@ -96,10 +97,10 @@ def prune(
     is_eos = scores.tokens[:depth] == eos
     return Lattice(
         scores.tokens[slots, columns],
-        np.where(dropped[slots, kept_first], NEVER, scores.log_q[slots, columns]),
+        np.where(dropped[slots, kept_first], NEVER, log_q[slots, columns]),
         noise[slots, columns],
         None if scores.edge is None else _pick_edges(scores.edge, columns),
-        (_tail(scores.log_q[:depth], is_eos), _tail(noise[:depth], is_eos)),
+        (_tail(log_q[:depth], is_eos), _tail(noise[:depth], is_eos)),
     )
 
 

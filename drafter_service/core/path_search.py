@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from drafter_service.core.causal_scorer import BlockScorer, Path
-from drafter_service.core.lattice import NEVER, Floats, Lattice
+from drafter_service.core.causal_scorer import BlockScorer, CausalScorer, Path
+from drafter_service.core.lattice import NEVER, BlockScores, Floats, Lattice, prune
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,41 @@ class SearchParams:
     max_candidates: int = 15
     weight: float = 0.3
     beam: int = 3
+
+
+class PathSearch(Protocol):
+    """Finds a path through a block."""
+
+    def __call__(
+        self,
+        scores: BlockScores,
+        noise: Floats,
+        context: Sequence[int],
+        temperature: float,
+        eos: int,
+    ) -> list[int]:
+        """Return the best path over the pruned lattice; noise [k, M], context is the whole text."""
+
+
+class BeamSearch:
+    """beam_search by any causal proxy."""
+
+    def __init__(self, scorer: CausalScorer, params: SearchParams) -> None:
+        self._scorer, self._params = scorer, params
+
+    def __call__(
+        self,
+        scores: BlockScores,
+        noise: Floats,
+        context: Sequence[int],
+        temperature: float,
+        eos: int,
+    ) -> list[int]:
+        """Return beam_search's path."""
+        params = self._params
+        lattice = prune(scores, noise, temperature, params.tau, params.max_candidates, eos)
+        bound = self._scorer.bind(lattice, context)
+        return beam_search(lattice, bound, params, temperature, eos)
 
 
 def beam_search(

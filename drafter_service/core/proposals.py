@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafter_service.core.causal_scorer import CausalScorer
-from drafter_service.core.draft_tree import TreeParams, child_log_odds, grow
+from drafter_service.core.draft_tree import TreeParams, TreeScores, TreeSearch, grow
 from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
     Floats,
     generated_len,
-    prune,
 )
-from drafter_service.core.path_search import SearchParams, beam_search
+from drafter_service.core.path_search import PathSearch
 from foredraft.noise import gumbel
 from foredraft.tree import first_branch
 from foredraft.types import Candidates, SamplingParams
@@ -88,10 +86,9 @@ def cps_path(
     eos: int,
     sampling: SamplingParams,
     context: Sequence[int],
-    scorer: CausalScorer,
-    params: SearchParams,
+    search: PathSearch,
 ) -> Drafted:
-    """Return the best path of a beam search over the pruned lattice (DiffuSpec Sec. 4.2).
+    """Return the best path that search finds through the block (DiffuSpec Sec. 4.2).
 
     context is the whole prefix.
     Above temperature 0 the scores carry the target's noise, so the path is a deterministic function
@@ -101,8 +98,7 @@ def cps_path(
     if _filters(sampling):
         allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
         noise = np.where(allowed, noise, NEVER)
-    lattice = prune(scores, noise, sampling.temperature, params.tau, params.max_candidates, eos)
-    path = beam_search(lattice, scorer.bind(lattice, context), params, sampling.temperature, eos)
+    path = search(scores, noise, context, sampling.temperature, eos)
     return split_path(path, scores, num_tokens, eos)
 
 
@@ -113,27 +109,26 @@ def tree_block(
     sampling: SamplingParams,
     position: int,
     params: TreeParams,
+    search: TreeSearch = grow,
 ) -> Drafted:
     """Return a draft tree of up to num_tokens nodes; scores has a slot for each depth.
 
     Above temperature 0 the scores hold the target's noise, so the tree has the tokens that the
     target's own draws will likeliest pick.
     """
+    logits = scores.log_q[:, None, :]
+    if scores.edge is not None:
+        logits = logits + scores.edge
+    logits = process_rows(logits, sampling)
     noise = shared_noise(scores, sampling, position)
-    noisy = sampling.temperature > 0
-    log_odds = child_log_odds(
-        scores,
-        noise,
-        lambda logits: process_rows(logits, sampling),
-        params.noisy_sharpness if noisy else params.sharpness,
-    )
-    tree = grow(scores, log_odds, num_tokens, params, eos)
+    sharpness = params.noisy_sharpness if sampling.temperature > 0 else params.sharpness
+    tree = search(TreeScores(scores.tokens, logits, noise, sharpness), num_tokens, params, eos)
     guess = NO_GUESS
     trunk = first_branch(tree.parents)
     if len(trunk) < len(scores.tokens) and tree.tokens[trunk[-1]] != eos:
         leaf = tree.tokens[trunk[-1]]
         before = int(np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)[0])
-        row = log_odds[len(trunk), before if log_odds.shape[1] > 1 else 0]
+        row = logits[len(trunk), before if logits.shape[1] > 1 else 0] + noise[len(trunk)]
         guess = int(scores.tokens[len(trunk), int(row.argmax())])
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
     return Drafted(tree.tokens, length, guess, tree.parents)

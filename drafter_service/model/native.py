@@ -1,4 +1,4 @@
-"""Loads the compiled forward: an optional extension module, without Python in it, beside this."""
+"""Loads the compiled code: an optional extension module, without Python in it, beside this."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Model(ctypes.Structure):
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
-    """Return the compiled forward, or None where it was not built or this CPU cannot run it."""
+def built() -> ctypes.CDLL | None:
+    """Return the compiled code, or None where it was not built; its searches run on any CPU."""
     here = Path(__file__).parent
     path = next((p for s in EXTENSION_SUFFIXES if (p := here / f"_native{s}").is_file()), None)
     if path is None:
@@ -76,4 +76,15 @@ def library() -> ctypes.CDLL | None:
     kernels.fd_draft_scratch.restype = _int64
     kernels.fd_draft.argtypes = [_pointer, _pointer, _int64, *[_pointer] * 7]
     kernels.fd_draft.restype = None
-    return kernels if kernels.fd_draft_runs_here() else None
+    kernels.fd_beam.argtypes = [_pointer] * 4
+    kernels.fd_beam.restype = _int64
+    kernels.fd_tree.argtypes = [_pointer, _int64, *[_pointer] * 3]
+    kernels.fd_tree.restype = _int64
+    return kernels
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the compiled forward, or None where it was not built or this CPU cannot run it."""
+    kernels = built()
+    return kernels if kernels is not None and kernels.fd_draft_runs_here() else None

@@ -10,7 +10,7 @@ from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lattice import BlockScores
 from drafter_service.core.lookup import continuation
-from drafter_service.core.path_search import SearchParams
+from drafter_service.core.path_search import BeamSearch, SearchParams
 from drafter_service.core.proposals import (
     argmax_path,
     copied_path,
@@ -39,7 +39,8 @@ EOS = 0
 CANDIDATES = 5
 MOST = 4
 FINE = 1 << 16
-SEARCH = SearchParams(tau=0.9, max_candidates=4, weight=0.4, beam=3)
+PROXY = Mixture([(0.5, EdgeScorer()), (0.5, ContextNgram(VOCAB, order=3))])
+SEARCH = BeamSearch(PROXY, SearchParams(tau=0.9, max_candidates=4, weight=0.4, beam=3))
 TREE = TreeParams(depth=DRAFT_LENGTH, max_nodes=5)
 
 
@@ -57,13 +58,6 @@ def block_scores(prefix=()):
             row[-1] = EOS
     edge = rng.normal(0, 0.8, (size[0], CANDIDATES, CANDIDATES))
     return BlockScores(tokens, np.take_along_axis(log_q, tokens, 1), edge)
-
-
-@cache
-def scorer():
-    ngram = ContextNgram(VOCAB, order=3)
-    ngram.extend((2, 4, 1, 2, 4, 3, 2, 4))
-    return Mixture([(0.5, EdgeScorer()), (0.5, ngram)])
 
 
 def coarsely(logits, total=16):
@@ -129,7 +123,7 @@ def first_drafts(proposal, temperature):
         if proposal == "coupled":
             drafted = coupled_path(scores, DRAFT_LENGTH, EOS, sampling, FIRST)
         elif proposal == "cps":
-            drafted = cps_path(scores, DRAFT_LENGTH, EOS, sampling, PROMPT, scorer(), SEARCH)
+            drafted = cps_path(scores, DRAFT_LENGTH, EOS, sampling, PROMPT, SEARCH)
         else:
             drafted = tree_block(scores, TREE.max_nodes, EOS, sampling, FIRST, TREE)
         found[drafted.tokens, drafted.parents].append(seed)

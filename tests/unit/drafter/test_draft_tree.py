@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafter_service.core.denoising import OnePass
-from drafter_service.core.draft_tree import TreeParams, child_log_odds, grow
+from drafter_service.core.draft_tree import TreeParams, TreeScores, grow, log_odds
 from drafter_service.core.proposals import tree_block
 from drafter_service.draws import DraftTree
 from drafter_service.strategies import Diffusion, Hybrid, Lookup
@@ -23,7 +23,7 @@ ROWS = [{1: 0.6, 2: 0.4, EOS: 1e-9}, {3: 0.5, 4: 0.5 - 1e-6, EOS: 1e-9}]
 EDGES = {(1, 1, 4): 3.0}
 
 
-def prefixes(scores, log_odds, depth):
+def prefixes(scores, odds, depth):
     """Every prefix of the lattice that holds EOS at most at its end, with its log probability."""
     found = {}
     width = scores.tokens.shape[1]
@@ -34,7 +34,7 @@ def prefixes(scores, log_odds, depth):
                 continue
             before = (0, *columns[:-1])
             steps = zip(range(length), before, columns, strict=True)
-            found[tuple(tokens)] = sum(log_odds[j, p, c] for j, p, c in steps)
+            found[tuple(tokens)] = sum(odds[j, p, c] for j, p, c in steps)
     return found
 
 
@@ -49,12 +49,13 @@ def test_the_tree_is_the_best_prefixes(scores, nodes, temperature, seed):
     # The rows of edge[0] are all for the last token of the prefix, as the model gives them.
     scores.edge[0] = scores.edge[0, :1]
     noise = np.random.default_rng(seed).gumbel(size=scores.tokens.shape) * (temperature > 0)
-    log_odds = child_log_odds(scores, noise, lambda x: x / (temperature or 1.0), 1.0)
-    tree = grow(scores, log_odds, nodes, EVERYTHING, EOS)
+    logits = (scores.log_q[:, None, :] + scores.edge) / (temperature or 1.0)
+    perturbed = TreeScores(scores.tokens, logits, noise, sharpness=1.0)
+    tree = grow(perturbed, nodes, EVERYTHING, EOS)
     check_parents("parents", tree.parents, len(tree.tokens))
     texts = [tuple(tree.tokens[n] for n in branch(tree.parents, i)) for i in range(len(tree.mass))]
     assert len(set(texts)) == len(texts)
-    known = prefixes(scores, log_odds, len(scores.tokens))
+    known = prefixes(scores, log_odds(perturbed), len(scores.tokens))
     assert np.allclose(np.log(tree.mass), [known[text] for text in texts])
     best = sorted(known.values(), reverse=True)[: len(texts)]
     assert len(texts) == min(nodes, len(known))

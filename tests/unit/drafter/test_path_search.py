@@ -19,7 +19,6 @@ CONTEXT = (3, 1, 2, 3, 1, 2, 4)
 
 def scorer_of(kind):
     ngram = ContextNgram(VOCAB, order=3)
-    ngram.extend(CONTEXT)
     return {
         "uniform": Uniform(),
         "edge": EdgeScorer(),

@@ -3,7 +3,7 @@ import pytest
 
 from drafter_service.core.causal_scorer import Uniform
 from drafter_service.core.lattice import NEVER
-from drafter_service.core.path_search import SearchParams
+from drafter_service.core.path_search import BeamSearch, SearchParams
 from drafter_service.core.proposals import (
     Drafted,
     argmax_path,
@@ -31,8 +31,8 @@ def test_coupled_at_temperature_0_walks_the_edges():
 
 
 def test_cps_without_a_proxy_is_argmax_at_temperature_0():
-    params = SearchParams(weight=1.0)
-    path = cps_path(scores_of(ROWS), 2, EOS, GREEDY, (7,), Uniform(), params)
+    search = BeamSearch(Uniform(), SearchParams(weight=1.0))
+    path = cps_path(scores_of(ROWS), 2, EOS, GREEDY, (7,), search)
     assert path == Drafted((1, 3), 2, 5)
 
 
@@ -53,7 +53,8 @@ def propose(strategy, scores, count):
         return argmax_path(scores, count, EOS)
     if strategy == "coupled":
         return coupled_path(scores, count, EOS, GREEDY, 1)
-    return cps_path(scores, count, EOS, GREEDY, (7,), Uniform(), SearchParams(weight=1.0))
+    search = BeamSearch(Uniform(), SearchParams(weight=1.0))
+    return cps_path(scores, count, EOS, GREEDY, (7,), search)
 
 
 def test_coupled_draws_with_the_noise_of_seed_position_and_token():
@@ -70,7 +71,8 @@ def test_cps_at_temperature_shares_the_noise():
     sampling = SamplingParams(temperature=1.0, seed=5)
     scores = scores_of([{1: 0.5, 2: 0.5 - 1e-9, EOS: 1e-9}] * 5)
     context = (1, 2, 3)
-    path = cps_path(scores, 4, EOS, sampling, context, Uniform(), SearchParams(1.0, 15, 1.0, 8))
+    search = BeamSearch(Uniform(), SearchParams(1.0, 15, 1.0, 8))
+    path = cps_path(scores, 4, EOS, sampling, context, search)
     expected = shared_noise(scores, sampling, 3)[:, :2].argmax(axis=1)
     assert [*path.tokens, path.bonus_guess] == [int(scores.tokens[0, c]) for c in expected]
 
@@ -97,6 +99,6 @@ def test_filtered_tokens_are_never_proposed():
         sampling = SamplingParams(temperature=2.0, top_k=2, seed=seed)
         for path in (
             coupled_path(scores, 2, EOS, sampling, 0),
-            cps_path(scores, 2, EOS, sampling, (1,), Uniform(), SearchParams()),
+            cps_path(scores, 2, EOS, sampling, (1,), BeamSearch(Uniform(), SearchParams())),
         ):
             assert set(path.tokens) <= {1, 2}

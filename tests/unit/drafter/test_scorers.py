@@ -24,61 +24,35 @@ def lattice_of(tokens, log_q=None, edge=None):
     return Lattice(scores.tokens, scores.log_q, np.zeros(tokens.shape), edge, (zeros, zeros))
 
 
-def naive(context, word, order, a):
-    """The interpolated probability, counted afresh."""
+def naive(text, history, word, order, a, window):
+    """The interpolated probability behind history, counted afresh."""
     p = 1 / VOCAB
     for o in range(order):
-        if o > len(context):
+        if o > len(history):
             break
-        tail = tuple(context[len(context) - o :])
-        ends = [i for i in range(o, len(context)) if tuple(context[i - o : i]) == tail]
+        tail = tuple(history[len(history) - o :])
+        first = max(o, len(text) - window)
+        ends = [i for i in range(first, len(text)) if tuple(text[i - o : i]) == tail]
         if not ends:
             break
-        p = (sum(context[i] == word for i in ends) + a * p) / (len(ends) + a)
+        p = (sum(text[i] == word for i in ends) + a * p) / (len(ends) + a)
     return p
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30))
-def test_context_ngram_is_the_interpolated_count(text):
-    model = ContextNgram(VOCAB, order=3, pseudocount=0.5)
-    model.extend(text)
-    bound = model.bind(lattice_of([list(range(VOCAB))]), text)
-    scores = bound.step(0, [()], np.zeros(1, dtype=np.int64))[0]
-    assert scores == pytest.approx([naive(text, w, 3, 0.5) for w in range(VOCAB)])
-    assert scores.sum() == pytest.approx(1.0)
+texts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30)
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30),
-    st.lists(st.integers(0, VOCAB - 1), max_size=30),
-    st.integers(0, 30),
-)
-def test_cut_back_and_extended_equals_fresh(first, then, keep):
-    keep = min(keep, len(first))
-    model, fresh = ContextNgram(VOCAB, order=4), ContextNgram(VOCAB, order=4)
-    model.extend(first)
-    model.truncate(keep)
-    model.extend(then)
-    fresh.extend(first[:keep] + then)
-    assert tables(model) == tables(fresh)
-
-
-def tables(model):
-    return [{c: (f.total, f.counts) for c, f in table.items()} for table in model._tables]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, VOCAB - 1), max_size=60), st.integers(0, 60))
-def test_memory_is_bounded_by_the_window(text, keep):
-    model = ContextNgram(VOCAB, order=3, window=10)
-    model.extend(text)
-    assert sum(f.total for f in model._tables[0].values()) == min(len(text), 10)
-    assert sum(len(f.counts) for table in model._tables for f in table.values()) <= 30
-    model.truncate(min(keep, len(text)))
-    model.truncate(0)
-    assert not any(model._tables)
+@settings(max_examples=100, deadline=None)
+@given(texts, texts, st.integers(1, 4), st.integers(1, 40))
+def test_context_ngram_is_the_interpolated_count(text, path, order, window):
+    model = ContextNgram(VOCAB, order, window, pseudocount=0.5)
+    bound = model.bind(lattice_of([list(range(VOCAB))] * (len(path) + 1)), text)
+    for drafted in ((), tuple(path)):
+        scores = bound.step(len(drafted), [drafted], np.zeros(1, dtype=np.int64))[0]
+        history = [*text, *drafted]
+        expected = [naive(text, history, w, order, 0.5, window) for w in range(VOCAB)]
+        assert scores == pytest.approx(expected)
+        assert scores.sum() == pytest.approx(1.0)
 
 
 def table():

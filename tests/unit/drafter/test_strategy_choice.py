@@ -32,7 +32,6 @@ def chosen(proposal, model=None, settings=None, **options):
 
 
 def drafted(strategy, count, context=PREFIX, answer=None):
-    strategy.assign(0, context)
     script = answer or (lambda a: settled(counting(a.text, a.num_slots), a.filled))
     return driven(strategy.draft(count, context, 50), script)
 

@@ -1,0 +1,99 @@
+"""The compiled searches find what core/'s do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drafter_service.core.causal_scorer import EdgeScorer, Mixture
+from drafter_service.core.context_ngram import ContextNgram
+from drafter_service.core.draft_tree import TreeParams, TreeScores, grow
+from drafter_service.core.lattice import NEVER, BlockScores
+from drafter_service.core.path_search import BeamSearch, SearchParams
+from drafter_service.model.native import built
+from drafter_service.model.native_searches import NativeBeam, NativeTree
+from tests.unit.drafter.scripted import EOS
+
+pytestmark = pytest.mark.skipif(built() is None, reason="not built")
+
+# Tokens of one bucket of the chains besides each other.
+VOCAB = 3 * 4096
+TOKENS = np.array([EOS, *range(1, 9), 4096, 4097, 2 * 4096 + 1])
+
+
+@st.composite
+def cases(draw):
+    """Scores as the model gives them, EOS anywhere in a slot, and the noise, some of it NEVER."""
+    slots, width = draw(st.integers(1, 8)), draw(st.integers(2, 10))
+    temperature = draw(st.sampled_from([0.0, 0.8]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    tokens = np.stack([rng.permutation(TOKENS[1:])[:width] for _ in range(slots)])
+    tokens[np.arange(slots), rng.integers(width, size=slots)] = EOS
+    logits = rng.normal(0, draw(st.sampled_from([0.5, 3.0])), (slots, 16))
+    log_q = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    log_q = -np.sort(-log_q, axis=1)[:, :width].astype(np.float32)
+    edge = rng.normal(0, 2, (slots, width, width)).astype(np.float32)
+    edge[0] = edge[0, 0]
+    noise = np.zeros((slots, width))
+    if temperature:
+        noise = np.where(rng.random(noise.shape) < 0.2, NEVER, rng.gumbel(size=noise.shape))
+        noise[:, 0] = rng.gumbel(size=slots)
+    scores = BlockScores(tokens, log_q, edge if draw(st.booleans()) else None)
+    return scores, noise, temperature, rng
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    case=cases(),
+    order=st.integers(1, 5),
+    window=st.sampled_from([1, 7, 4096]),
+    length=st.integers(0, 60),
+    parts=st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.6, 0.3)]),
+    params=st.builds(
+        SearchParams,
+        st.sampled_from([0.5, 0.95, 1.0]),
+        st.integers(1, 12),
+        st.sampled_from([0.0, 0.2, 1.0]),
+        st.integers(1, 6),
+    ),
+)
+def test_the_beam_is_the_references(case, order, window, length, parts, params):
+    scores, noise, temperature, rng = case
+    context = rng.choice(TOKENS[1:5] if length % 2 else TOKENS, length).tolist()
+    ngram = ContextNgram(VOCAB, order, window)
+    scorers = zip(parts, (EdgeScorer(), ngram), strict=True)
+    reference = BeamSearch(Mixture([part for part in scorers if part[0]]), params)
+    native = NativeBeam(built(), params, *parts, ngram)
+    expected = reference(scores, noise, context, temperature, EOS)
+    assert native(scores, noise, context, temperature, EOS) == expected
+
+
+def test_of_equal_paths_the_same_one_is_found():
+    tokens = np.array([[1, 2, EOS], [3, EOS, 4], [5, 6, EOS]])
+    scores = BlockScores(tokens, np.full(tokens.shape, np.log(0.25), dtype=np.float32))
+    for beam in (1, 2, 9):
+        params = SearchParams(1.0, 15, 0.5, beam)
+        native = NativeBeam(built(), params, 1.0, 0.0, ContextNgram(VOCAB))
+        reference = BeamSearch(Mixture([(1.0, EdgeScorer())]), params)
+        arguments = (scores, np.zeros(tokens.shape), (7,), 0.0, EOS)
+        assert native(*arguments) == reference(*arguments)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    case=cases(),
+    nodes=st.integers(1, 70),
+    params=st.builds(TreeParams, st.integers(1, 8), st.just(63), st.sampled_from([0.0, 0.02])),
+)
+def test_the_tree_is_the_references(case, nodes, params):
+    scores, noise, _, _ = case
+    logits = scores.log_q[:, None, :]
+    if scores.edge is not None:
+        logits = logits + scores.edge
+    perturbed = TreeScores(scores.tokens, logits, noise, 1.2)
+    expected = grow(perturbed, nodes, params, EOS)
+    tree = NativeTree(built())(perturbed, nodes, params, EOS)
+    assert (tree.tokens, tree.parents) == (expected.tokens, expected.parents)
+    assert tree.mass == pytest.approx(expected.mass)
