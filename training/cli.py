@@ -71,6 +71,10 @@ def target(
     seed: SeedOption = 0,
     minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 64.0,
     ranks: RanksOption = 2,
+    name: Annotated[str, typer.Option(help="Folder below `out`, and of checkpoints.")] = "target",
+    hidden: int = 384,
+    heads: int = 6,
+    intermediate: int = 1024,
     layers: int = 8,
     batch: int = 8,
     micro_batch: int = 4,
@@ -80,17 +84,18 @@ def target(
     ] = None,
     compiled: CompileOption = True,
 ) -> None:
-    """Train the target; resumes from its checkpoint."""
+    """Train the target, or a small language model by its name; resumes from its checkpoint."""
     from training.target import TargetRun, run_rank, train_target
+    from training.target_model import TargetShape
 
     run = TargetRun(
         data=work,
-        output=out / "target",
-        checkpoint=work / "target",
+        output=out / name,
+        checkpoint=work / name,
         minutes=minutes,
         lr=lr,
         seed=seed,
-        layers=layers,
+        shape=TargetShape(hidden=hidden, layers=layers, heads=heads, intermediate=intermediate),
         batch=batch,
         micro_batch=micro_batch,
         compile=compiled,

@@ -24,13 +24,14 @@ from training.target_model import TargetModel, TargetShape, export_target, grown
 class TargetRun:
     """Settings of one target training run; `minutes` counts training time over all resumptions.
 
-    `start` is an exported target to go on from, with a new schedule, grown to `layers`; None starts
-    from scratch.
+    `start` is an exported target to go on from, with a new schedule, grown to the shape's layers;
+    None starts from scratch.
     """
 
     data: Path
     output: Path
     checkpoint: Path
+    shape: TargetShape
     minutes: float = 64.0
     lr: float = 3e-3
     weight_decay: float = 0.1
@@ -40,7 +41,6 @@ class TargetRun:
     seed: int = 0
     core_share: float = 0.4
     core_share_in_decay: float = 0.6
-    layers: int = 8
     compile: bool = True
     checkpoint_steps: int = 60
     start: Path | None = None
@@ -95,9 +95,9 @@ def train_target(run: TargetRun, rank: int = 0, world: int = 1) -> None:
     """
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     model = (
-        grown(load_target(run.start), run.layers)
+        grown(load_target(run.start), run.shape.layers)
         if run.start
-        else TargetModel(TargetShape(layers=run.layers), run.seed)
+        else TargetModel(run.shape, run.seed)
     )
     trained = [
         Trained(p, muon=p.ndim == 2 and p is not model.embedding.weight) for p in model.parameters()
