@@ -25,6 +25,11 @@ class ScorerConfig(StrictModel):
     kenlm: Weight = 0.0
     """A KenLM model over token ids, from kenlm_path; needs the kenlm package."""
     kenlm_path: Path | None = None
+    lm: Weight = 0.0
+    """A causal language model of the drafter's vocabulary, from the folder lm_path."""
+    lm_path: Path | None = None
+    lm_window: int = Field(default=64, ge=1)
+    """How many of the text's last tokens the language model sees."""
     context_order: int = Field(default=4, ge=1, le=8)
     context_window: int = Field(default=4096, ge=1)
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import torch
 
-from drafter_service.config import DrafterConfig, ScorerConfig
-from drafter_service.core.causal_scorer import CausalScorer, KenLMScorer
-from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
-from drafter_service.core.ngram_table import NgramTable
-from drafter_service.core.static_ngram import StaticNgram
+from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
@@ -21,8 +16,9 @@ from drafter_service.model.native import built, library
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
 from drafter_service.model.port import Capabilities, DiffusionLM
+from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
-from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.errors import CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
@@ -62,14 +58,8 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
 
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
-    """Return the ways to draft, with path search's scorers. Raise WeightsError or ConfigError."""
-    scorer = config.cps.scorer
-    loaded: list[tuple[float, CausalScorer]] = []
-    if scorer.static > 0 and (table := _load_ngram(config.model)):
-        loaded.append((scorer.static, table))
-    if scorer.kenlm > 0:
-        loaded.append((scorer.kenlm, _load_kenlm(scorer)))
-    return Strategies(config, capabilities, loaded, built())
+    """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
+    return Strategies(config, capabilities, load_proxies(config, capabilities), built())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
@@ -113,31 +103,6 @@ def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
 def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:
     tokens = model.config.max_position_embeddings
     return CacheShape(max(1, config.cache_tokens // tokens), tokens)
-
-
-def _load_ngram(model: Path) -> StaticNgram | None:
-    """Return the table in the folder or in proxy/ beside it; None if there is none."""
-    for folder in (model, model.resolve().parent / "proxy"):
-        if (folder / NGRAM_FILE).is_file():
-            verify_files(folder)
-            try:
-                return StaticNgram(NgramTable.load(folder))
-            except ValueError as error:
-                raise WeightsError(f"the n-gram table cannot be used: {error}") from error
-    return None
-
-
-def _load_kenlm(config: ScorerConfig) -> KenLMScorer:
-    if config.kenlm_path is None:
-        raise ConfigError("cps.scorer.kenlm needs kenlm_path", param="cps.scorer.kenlm_path")
-    try:
-        return KenLMScorer(str(config.kenlm_path))
-    except ImportError:
-        raise ConfigError("the kenlm package is not installed", param="cps.scorer.kenlm") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the KenLM model cannot be used: {error}", param="cps.scorer.kenlm_path"
-        ) from None
 
 
 def _warm_up(engine: DrafterEngine) -> None:
