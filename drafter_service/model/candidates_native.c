@@ -130,9 +130,3 @@ TARGET void edge_scores(const model *m, const float *gate, const int64_t *previo
         }
     }
 }
-
-/* The searches over what was found are compiled with it. */
-#include "beam_native.c"
-#include "lattice_native.c"
-#include "ngram_native.c"
-#include "tree_native.c"
