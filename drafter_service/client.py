@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -38,10 +38,10 @@ class DrafterClient:
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
-        outgoing: asyncio.Queue[drafter_pb2.DraftRequest | None] = asyncio.Queue()
-        call = self._stub.Draft(_until_none(outgoing))
-        outgoing.put_nowait(drafter_pb2.DraftRequest(open=codec.draft_open_to_pb(request)))
+        call = self._stub.Draft()
         try:
+            with _ended():
+                await call.write(drafter_pb2.DraftRequest(open=codec.draft_open_to_pb(request)))
             first = await _read(call)
             if first is None or first.WhichOneof("message") != "opened":
                 raise CorruptModelOutput("the drafter did not answer open with opened")
@@ -49,7 +49,7 @@ class DrafterClient:
         except BaseException:
             call.cancel()
             raise
-        return DrafterStream(call, outgoing, opened)
+        return DrafterStream(call, opened)
 
     async def close(self) -> None:
         """Close the channel and every session on it."""
@@ -71,17 +71,13 @@ class DrafterStream:
     """One session on a drafter.
 
     Proposals may be issued while others are outstanding; answers come in their order. Cancelling
-    one leaves the stream usable: its answer is read and dropped. Once an error was raised the
-    stream is over.
+    one that was sent leaves the stream usable: its answer is read and dropped. Once an error was
+    raised the stream is over.
     """
 
-    def __init__(
-        self,
-        call: grpc.aio.StreamStreamCall,
-        outgoing: asyncio.Queue[drafter_pb2.DraftRequest | None],
-        opened: DraftOpened,
-    ) -> None:
-        self._call, self._outgoing, self._opened = call, outgoing, opened
+    def __init__(self, call: grpc.aio.StreamStreamCall, opened: DraftOpened) -> None:
+        self._call, self._opened = call, opened
+        self._sending = asyncio.Lock()
         self._pending: deque[tuple[Propose, asyncio.Future[DraftBlock]]] = deque()
         self._error: ForedraftError | None = None
         self._draining = False
@@ -101,15 +97,18 @@ class DrafterStream:
         """Return the block for request.base."""
         if self._error is not None:
             raise _again(self._error)
+        message = drafter_pb2.DraftRequest(propose=codec.propose_to_pb(request))
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
-        self._pending.append((request, answer))
-        self._outgoing.put_nowait(drafter_pb2.DraftRequest(propose=codec.propose_to_pb(request)))
+        # Written here and not by a task of its own: whatever else the loop has to do comes after.
+        async with self._sending:
+            self._pending.append((request, answer))
+            with _ended():
+                await self._call.write(message)
         return await answer
 
     async def close(self) -> None:
         """End the session on the drafter; never raises."""
         self._fail(Unavailable("the session is closed"))
-        self._outgoing.put_nowait(None)
         self._call.cancel()
         await asyncio.wait([self._reader])
 
@@ -187,8 +186,6 @@ def _again(error: ForedraftError) -> ForedraftError:
     return type(error)(str(error), param=error.param)
 
 
-async def _until_none(
-    outgoing: asyncio.Queue[drafter_pb2.DraftRequest | None],
-) -> AsyncIterator[drafter_pb2.DraftRequest]:
-    while (message := await outgoing.get()) is not None:
-        yield message
+def _ended() -> AbstractContextManager[None]:
+    """Leave it to whoever reads to say why a stream that cannot be written to has ended."""
+    return suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError)

@@ -55,6 +55,8 @@ class VerifierEngine:
         self._clock = clock
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
+        # Kept branches whose KV is still where the tree had it: slot, first row, rows.
+        self._moves: list[tuple[int, int, tuple[int, ...]]] = []
         self._opened = 0
         self.corrupted = 0
 
@@ -113,6 +115,7 @@ class VerifierEngine:
 
     def close(self, handle: int) -> None:
         """Free a session; a handle that is not open is ignored."""
+        self.tidy()
         session = self._sessions.pop(handle, None)
         if session is not None:
             self._model.free(session.slot)
@@ -132,6 +135,7 @@ class VerifierEngine:
 
     def step(self) -> list[Outcome]:
         """Run one forward over what is pending and return the rounds that ended with it."""
+        self.tidy()
         outcomes, self._answered = self._answered, []
         shares = plan(
             [session.work(handle) for handle, session in self._sessions.items()],
@@ -173,6 +177,7 @@ class VerifierEngine:
 
         Return False, having done nothing, once each has idle_steps of them or cannot have more.
         """
+        self.tidy()
         sessions = [s for s in self._sessions.values() if s.decodes_on(self._idle_steps)]
         sessions = sessions[: self._row_budget]
         if not sessions:
@@ -235,5 +240,14 @@ class VerifierEngine:
         first, path = len(session.tokens), decision.path
         verdict = session.commit(decision, rows)
         if path != tuple(range(len(path))):
-            self._model.keep(session.slot, first, path)
+            self._moves.append((session.slot, first, path))
         return verdict
+
+    def tidy(self) -> None:
+        """Move the KV of kept branches to where the next forward looks for it.
+
+        A step does so by itself; done between two, nobody waits for it.
+        """
+        for move in self._moves:
+            self._model.keep(*move)
+        self._moves.clear()

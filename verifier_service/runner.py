@@ -187,6 +187,7 @@ class Runner:
                 self._busy.add(started, time.monotonic())
                 if outcomes:
                     self._post(self._deliver, outcomes)
+                engine.tidy()
 
     def _next_command(self, engine: VerifierEngine) -> _Command | None:
         """Return the next command, waiting for one while the engine has nothing to do."""

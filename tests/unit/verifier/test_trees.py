@@ -56,7 +56,8 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     answer = verdict(engine, handle, request)
     assert (answer.path, committed(request, answer)) == (path, text)
     assert answer.accepted == len(text) - 1
-    # KV holds the committed tokens but the last.
+    # Once tidied, KV holds the committed tokens but the last.
+    engine.tidy()
     whole = (1, 2, 3, *text)
     assert model.slots[1][: len(whole) - 1] == list(whole[:-1])
     forwards = len(model.batches)
@@ -127,6 +128,7 @@ def test_trees_commit_the_text_of_plain_decoding(rounds, temperature, seed):
             for handle, answer in engine.step():
                 text = texts[handle][1]
                 text += committed(requests[handle], answer)
+                engine.tidy()
                 # The scripted model numbers its slots as the engine its handles.
                 assert model.slots[handle][: len(text) - 1] == text[:-1]
     for prefix, (name, text) in zip(((0, 1), (2,)), texts.values(), strict=True):
