@@ -38,9 +38,9 @@ def main(
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
     if context.invoked_subcommand is not None:
         return
-    count, max_tokens = (16, 96) if quick else (48, 128)
+    count, peers, max_tokens = (12, 4, 96) if quick else (48, 16, 128)
     proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
-    rows = asyncio.run(_measure(read(config), count, max_tokens, proposals))
+    rows = asyncio.run(_measure(read(config), count, peers, max_tokens, proposals))
     table = as_markdown(rows)
     Console(highlight=False, soft_wrap=True).print(table)
     out = json_file or RESULTS / "bench.json"
@@ -69,15 +69,17 @@ def papers(
     asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo))
 
 
-async def _measure(file: ServeFile, count: int, max_tokens: int, proposals: list[str]) -> list[Row]:
+async def _measure(
+    file: ServeFile, count: int, peers: int, max_tokens: int, proposals: list[str]
+) -> list[Row]:
     texts = prompts(count)
     modes = [*(dlm(proposal) for proposal in proposals), LOOKUP]
-    rows = await _in_process(file, texts, max_tokens, modes)
+    rows = await _in_process(file, texts, peers, max_tokens, modes)
     return rows + await _through_cluster(file, texts, max_tokens, modes)
 
 
 async def _in_process(
-    file: ServeFile, texts: list[str], max_tokens: int, modes: list[Any]
+    file: ServeFile, texts: list[str], peer_prompts: int, max_tokens: int, modes: list[Any]
 ) -> list[Row]:
     # Imported here: the cluster's own processes need the memory, and this one no torch by then.
     from bench.peers import Transformers
@@ -89,7 +91,9 @@ async def _in_process(
     wide = parse(ForedraftConfig, _two_cores(file))
     async with engines(config) as loaded, engines(wide) as two_cores:
         peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
-        bench = ProcessBench(loaded, two_cores, config.orchestrator, peers, max_tokens)
+        bench = ProcessBench(
+            loaded, two_cores, config.orchestrator, peers, max_tokens, peer_prompts
+        )
         for temperature in TEMPERATURES:
             rows += await bench.measure(texts, temperature, modes)
     return rows

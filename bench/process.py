@@ -16,8 +16,8 @@ from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest, StepEvent
 from foredraft.types import SamplingParams
 
-HF_PLAIN = "transformers plain"
-HF_LOOKUP = "transformers prompt lookup"
+# Row name, and whether drafts are looked up in the prompt.
+_PEERS = (("transformers plain", False), ("transformers prompt lookup", True))
 
 
 class ProcessBench:
@@ -30,12 +30,15 @@ class ProcessBench:
         config: OrchestratorConfig,
         peers: Transformers,
         max_tokens: int,
+        peer_prompts: int,
     ) -> None:
+        """peer_prompts is how many prompts `transformers`, which is several times slower, gets."""
         self._engines = engines
         self._two_cores = two_cores
         self._config = config
         self._peers = peers
         self._max_tokens = max_tokens
+        self._peer_prompts = peer_prompts
 
     async def measure(
         self, prompts: Sequence[str], temperature: float, modes: Sequence[Mode]
@@ -50,12 +53,19 @@ class ProcessBench:
             for mode in (PLAIN, *modes):
                 decoded = await self._decode(prompt, params, mode, self._engines)
                 runs.setdefault(mode.name, []).append(decoded)
-            for name, lookup in ((HF_PLAIN, False), (HF_LOOKUP, True)):
+            for name, lookup in _PEERS if index < self._peer_prompts else ():
                 answer = self._peers.run(prompt, params, self._max_tokens, lookup)
                 runs.setdefault(name, []).append(answer)
-        plain = runs[PLAIN.name]
         return [
-            row("process", name, temperature, self._max_tokens, of_mode, plain, wide)
+            row(
+                "process",
+                name,
+                temperature,
+                self._max_tokens,
+                of_mode,
+                runs[PLAIN.name][: len(of_mode)],
+                wide[: len(of_mode)],
+            )
             for name, of_mode in runs.items()
         ]
 
