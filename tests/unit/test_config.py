@@ -32,7 +32,7 @@ def test_the_shipped_file_is_valid_and_names_the_builder() -> None:
         (("applications", 0), "rout_prefix"),
         (("applications", 0, "args"), "tokeniser"),
         (("applications", 0, "args", "orchestrator"), "ald"),
-        (("applications", 0, "args", "orchestrator", "adl", "greedy"), "kmax"),
+        (("applications", 0, "args", "orchestrator", "adl"), "kmax"),
         (("applications", 0, "args", "drafter"), "replicas"),
         (("applications", 0, "args", "drafter", "service"), "modle"),
         (("applications", 0, "args", "drafter", "service", "cps"), "lambda_"),

@@ -26,7 +26,7 @@ def test_bench_alone_still_measures_and_writes_its_rows(
     out = tmp_path / "rows.json"
     done = CliRunner().invoke(cli.app, ["--quick", "--json", str(out)])
     assert done.exit_code == 0, done.output
-    assert asked == [16]
+    assert asked == [12]
     assert json.loads(out.read_text())["rows"] == []
 
 
