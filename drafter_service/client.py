@@ -95,12 +95,13 @@ class DrafterStream:
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base."""
-        if self._error is not None:
-            raise _again(self._error)
         message = drafter_pb2.DraftRequest(propose=codec.propose_to_pb(request))
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
         # Written here and not by a task of its own: whatever else the loop has to do comes after.
         async with self._sending:
+            # Asked for here: the stream may have ended while another message was being sent.
+            if self._error is not None:
+                raise _again(self._error)
             self._pending.append((request, answer))
             with _ended():
                 await self._call.write(message)

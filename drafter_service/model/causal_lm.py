@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from drafter_service.core.causal_scorer import LEAST, BlockScorer, Path
 from drafter_service.core.lattice import Floats, Ints, Lattice
+from foredraft.model_files import expand_compressed
 
 
 def load_causal_lm(folder: pathlib.Path) -> Any:
@@ -22,10 +23,7 @@ def load_causal_lm(folder: pathlib.Path) -> Any:
     """
     only = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **only)
-    stored = getattr(config, "quantization_config", None) or {}
-    # int8 rows, as training exports them.
-    if stored.get("quant_method") == "compressed-tensors":
-        stored["dequantize"] = True
+    expand_compressed(config)
     model = AutoModelForCausalLM.from_pretrained(
         folder, config=config, use_safetensors=True, dtype=torch.float32, **only
     )

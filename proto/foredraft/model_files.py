@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from foredraft.errors import WeightsError
 
@@ -40,6 +41,16 @@ def verify_files(model: Path) -> None:
     for path in model.rglob("*.safetensors"):
         if path not in listed:
             raise WeightsError(f"{path.name} is not in its manifest")
+
+
+def expand_compressed(config: Any) -> None:
+    """Have transformers expand weights stored as compressed-tensors while it loads them.
+
+    config is a transformers configuration; any other is left as it is.
+    """
+    stored = getattr(config, "quantization_config", None) or {}
+    if stored.get("quant_method") == "compressed-tensors":
+        stored["dequantize"] = True
 
 
 def tokenizer_hash(model: Path) -> str:

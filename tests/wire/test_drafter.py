@@ -150,6 +150,18 @@ async def test_a_cancelled_proposal_leaves_the_stream_usable():
         assert block.tokens == tokens_after(7, 3)
 
 
+async def test_closing_fails_what_was_sent_and_what_waits_to_be_sent():
+    async with serving() as (_, client):
+        stream = await client.open(opening("s", PREFIX))
+        ask = asking("s", (*PREFIX, 6), 3, 3)
+        asked = [asyncio.create_task(stream.propose(ask)) for _ in range(3)]
+        await asyncio.sleep(0)  # one is being written, the others wait for it
+        await stream.close()
+        async with asyncio.timeout(10):
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Unavailable] * 3
+
+
 async def test_sixteen_sessions_on_four_cache_slots():
     async with serving(max_sessions=16) as (server, client):
 

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from foredraft.errors import WeightsError
+from foredraft.model_files import expand_compressed
 
 # These rotary embeddings change with the longest sequence of a batch, so neighbours would show.
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -29,9 +30,7 @@ def load_config(path: Path) -> Any:
         raise WeightsError("the target must be decoder-only; this is an encoder-decoder model")
     if not list(path.glob("*.safetensors")):
         raise WeightsError("the model directory has no safetensors files")
-    quantization = getattr(config, "quantization_config", None) or {}
-    if quantization.get("quant_method") == "compressed-tensors":
-        quantization["dequantize"] = True
+    expand_compressed(config)
     return config
 
 

@@ -31,7 +31,8 @@ def test_bench_alone_still_measures_and_writes_its_rows(
 
 
 def test_papers_runs_the_papers_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    run = pytest.importorskip("bench.papers.run")
+    from bench.papers import run
+
     asked: list[tuple[Plan, Path]] = []
 
     async def measure(config: Any, plan: Plan, folder: Path, *_: Any) -> None:

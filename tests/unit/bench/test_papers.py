@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers import theirs
+from bench.papers import plots, theirs
 from bench.papers.claims import Verdict, all_of, fastest_inside, grows, higher, tally, that
 from bench.papers.experiment import family_table
 from bench.papers.families import Family, Prompt
@@ -162,9 +162,6 @@ def test_the_quick_plan_decodes_less_than_the_full_one() -> None:
 
 
 def test_plots_are_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    from bench.papers import plots
-
     plots.bars(tmp_path / "a.png", {"x": [1.0, 2.0]}, ["one", "two"], "speedup")
     plots.stacked(tmp_path / "b.png", {"draft": [1.0], "verify": [2.0]}, ["one"])
     plots.sweeps(tmp_path / "c.png", [plots.Sweep("k", ["1", "2"], [1.0, 2.0], [1.0, 1.5])] * 3)
