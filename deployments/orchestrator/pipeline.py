@@ -60,7 +60,8 @@ def how(request: GenerationRequest, config: OrchestratorConfig) -> How:
 class _Run:
     """One request under way.
 
-    It runs as its own task, so that the next round is sent before the last one's event is read.
+    It runs as its own task. A round's event is handed over when the next round has been sent: the
+    reader then works while the verifier does, and not while the drafter waits for its turn.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class _Run:
         self._clock = clock
         self._started = clock()
         self._tally = Tally(how(request, config))
+        self._untold: StepEvent | None = None
         self._closing = Closing()
         self._session = Session(request)
         self._drafting = Drafting(
@@ -97,7 +99,8 @@ class _Run:
                 await self._verifying.open()
                 await self._drafting.settle()
                 while self._session.finish is None:
-                    await emit(await self._round())
+                    await self._round(emit)
+                await self._tell(emit)
                 await emit(self._summary())
         except TimeoutError:
             raise DeadlineExceeded(
@@ -108,7 +111,7 @@ class _Run:
             self._verifying.close()
             await self._closing.wait(self._config.close_timeout_s)
 
-    async def _round(self) -> StepEvent:
+    async def _round(self, emit: Callable[[Event], Awaitable[None]]) -> None:
         """Decode one round: draft at hand, verification, the next draft asked for meanwhile."""
         if self._verifying.must_move:
             await self._verifying.move()
@@ -117,13 +120,13 @@ class _Run:
         drafted = self._clock()
         decision = self._drafting.decision
         asked = self._session.next_round(self._drafting.plain_steps)
-        # A task: it starts when the verification below has been sent and waits for its verdict.
+        # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()
+        await self._tell(emit)
         step, timings = await self._verifying.verify(asked)
         ended = self._clock()
         cost = Cost(len(step.asked.draft), len(step.tokens), ended - began)
         self._drafting.observe(step.observation, cost)
-        # Before the event is read, so that the reader's work and the next draft go on together.
         self._drafting.prepare()
         stats = RoundStats(
             round=step.asked.base.round,
@@ -136,8 +139,18 @@ class _Run:
             verify_timings=timings,
             decision=decision,
         )
+        first = self._tally.rounds == 0
         self._tally.add(step.tokens, stats)
-        return StepEvent(step.tokens, stats)
+        self._untold = StepEvent(step.tokens, stats)
+        if first:
+            # Somebody waits for the first tokens.
+            await self._tell(emit)
+
+    async def _tell(self, emit: Callable[[Event], Awaitable[None]]) -> None:
+        """Hand over the last round's event, if that is still to be done."""
+        event, self._untold = self._untold, None
+        if event is not None:
+            await emit(event)
 
     def _summary(self) -> Summary:
         assert self._session.finish is not None

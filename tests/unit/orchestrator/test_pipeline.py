@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.request import StepEvent
 from foredraft.types import DraftBlock, FinishReason, Origin, Propose
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
@@ -54,6 +55,16 @@ async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:
     verifier.before = before
     await run(request(), drafter, verifier)
     assert asked_before_verdict[:5] == [2, 3, 4, 5, 6]
+
+
+async def test_a_rounds_tokens_are_read_when_the_next_round_is_sent_and_the_first_at_once() -> None:
+    drafter, verifier = ScriptedDrafter(wrong(at=2)), ScriptedVerifier()
+    sent_when_read: list[int] = []
+    async for event in generate(request(), drafter, verifier, FIXED):
+        if isinstance(event, StepEvent):
+            sent_when_read.append(len(verifier.rounds))
+    rounds = len(verifier.rounds)
+    assert sent_when_read == [1, *range(3, rounds + 1), rounds]
 
 
 async def test_a_first_draft_that_comes_after_the_first_round_is_trimmed() -> None:
