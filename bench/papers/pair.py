@@ -24,8 +24,11 @@ from deployments.orchestrator.ports import DrafterPort
 from deployments.orchestrator.request import GenerationRequest, StepEvent
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
-from drafter_service.load import load_engine
+from drafter_service.load import load_engine, load_model
+from drafter_service.model.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
+from verifier_service.loading import load_target
+from verifier_service.model.slots import SlottedModel
 
 # A drafter that is opened for one table serves one session at a time.
 _CACHE_TOKENS = 4096
@@ -50,12 +53,22 @@ class Pair:
         self._drafter_config = config.drafter.service.model_copy(
             update={"model": Path(model_path(config.drafter.service.model))}
         )
+        self._verifier_config = config.verifier.service.model_copy(
+            update={"model": Path(model_path(config.verifier.service.model))}
+        )
+        self._models: tuple[DiffusionLM, SlottedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT)
         self.plain = self.way("plain", enabled=False)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return a text's tokens."""
         return tuple(self._loaded.tokenizer.encode(text).ids)
+
+    def models(self) -> tuple[DiffusionLM, SlottedModel]:
+        """Return drafter and target as bare models, a second copy of each."""
+        if self._models is None:
+            self._models = load_model(self._drafter_config), load_target(self._verifier_config)
+        return self._models
 
     async def drafter(self, cps: dict[str, Any] | None = None, **changes: Any) -> DrafterPort:
         """Open one more drafter, changed in its configuration, until the stack is closed."""

@@ -38,10 +38,11 @@ class Plan:
     masses: tuple[float, ...]
     gammas: tuple[int, ...]
     diffusion_steps: tuple[int, ...]
+    coupling_draws: int
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
 
-# Meant for under 5 and under 40 minutes on 2 cores where plain decoding makes 250 tokens a second.
+# Meant for under 5 and under 40 minutes on 2 cores where plain decoding makes 160 tokens a second.
 QUICK = Plan(
     name="quick",
     per_family=2,
@@ -59,22 +60,24 @@ QUICK = Plan(
     masses=(0.5, 0.8, 0.95),
     gammas=(4, 8, 15),
     diffusion_steps=(1, 2, 4),
+    coupling_draws=50,
 )
 FULL = Plan(
     name="full",
-    per_family=10,
-    tokens=96,
-    peers=Size(15, 96),
-    sweep=Size(20, 96),
-    refined=Size(15, 64),
-    opening=Size(25, 128),
+    per_family=6,
+    tokens=80,
+    peers=Size(10, 96),
+    sweep=Size(15, 80),
+    refined=Size(12, 64),
+    opening=Size(20, 128),
     batch_tokens=64,
     batch_repeats=3,
     lengths=(2, 4, 6, 8, 11, 15),
-    steps=(1, 2, 4, 8),
-    beams=(1, 2, 3, 4, 8),
-    caps=(1, 4, 8, 15, 30),
-    masses=(0.3, 0.5, 0.8, 0.9, 0.99),
+    steps=(1, 2, 4),
+    beams=(1, 3, 8),
+    caps=(1, 4, 15, 30),
+    masses=(0.3, 0.8, 0.99),
     gammas=(4, 8, 15),
-    diffusion_steps=(1, 2, 4, 8),
+    diffusion_steps=(1, 2, 4),
+    coupling_draws=400,
 )

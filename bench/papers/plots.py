@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -103,6 +103,29 @@ def lines(
     axes.set_xlabel(labels[0])
     axes.set_ylabel(labels[1])
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    _save(figure, path)
+
+
+def scatter(
+    path: Path,
+    points: Mapping[str, Sequence[tuple[float, float]]],
+    curves: Mapping[str, Callable[[float], float]],
+    labels: tuple[str, str],
+) -> None:
+    """Draw points and, over them, curves on 0..1; labels are the axes'."""
+    figure = Figure(figsize=(7, 5.4), layout="constrained")
+    axes = figure.subplots()
+    for index, (name, found) in enumerate(points.items()):
+        xs, ys = [x for x, _ in found], [y for _, y in found]
+        axes.scatter(xs, ys, s=7, alpha=0.45, linewidths=0, label=name, color=_colour(index))
+    grid = [i / 100 for i in range(101)]
+    for (name, curve), style in zip(curves.items(), ("--", "-", ":"), strict=False):
+        axes.plot(grid, [curve(x) for x in grid], style, label=name, color="black", linewidth=1.2)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(labels[0])
+    axes.set_ylabel(labels[1])
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     _save(figure, path)
 
 

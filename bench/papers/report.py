@@ -22,7 +22,8 @@ class Table:
 class Section:
     """One table or figure of a paper, measured here.
 
-    how says in a sentence what was run; plots are file names beside the report.
+    how says in a sentence what was run; plots are file names beside the report; says heads the
+    claims.
     """
 
     title: str
@@ -31,6 +32,7 @@ class Section:
     claims: tuple[Claim, ...] = ()
     plots: tuple[str, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
+    says: str = "the paper says"
 
 
 def times(value: float | None) -> str:
@@ -61,20 +63,20 @@ def section_markdown(section: Section) -> str:
     parts += [table_markdown(table) for table in section.tables]
     parts += [f"![{section.title}]({name})" for name in section.plots]
     if section.claims:
-        parts.append(table_markdown(claims_table(section.claims)))
+        parts.append(table_markdown(claims_table(section.claims, section.says)))
     return "\n\n".join(parts)
 
 
-def claims_table(claims: Sequence[Claim]) -> Table:
-    """Return the table of what the paper says and what is seen here."""
+def claims_table(claims: Sequence[Claim], says: str) -> Table:
+    """Return the table of what is said and what is seen here."""
     rows = tuple((c.text, c.theirs, c.ours, f"**{c.verdict}**") for c in claims)
-    return Table(("the paper says", "its figures", "figures here", "here"), rows)
+    return Table((says, "its figures", "figures here", "here"), rows)
 
 
 def as_markdown(head: str, sections: Sequence[Section]) -> str:
     """Return the whole report; it begins with how many of each section's claims hold."""
     rows = tuple((section.title, tally(section.claims)) for section in sections if section.claims)
-    summary = table_markdown(Table(("table or figure", "of what the paper says"), rows))
+    summary = table_markdown(Table(("table or figure", "of what is said of it"), rows))
     return "\n\n".join([head, summary, *map(section_markdown, sections)]) + "\n"
 
 

@@ -15,6 +15,9 @@ from bench.papers import (
     diffuspec_ablation,
     diffuspec_methods,
     diffuspec_sweeps,
+    own_coupling,
+    own_lengths,
+    own_rules,
     specdiff,
 )
 from bench.papers.claims import tally
@@ -39,6 +42,9 @@ TABLES: dict[str, Measure] = {
     "DEER Table 5": deer_batches.table_5,
     "SpecDiff Table 4": specdiff.table_4,
     "SpecDiff Fig. 2": specdiff.figure_2,
+    "Proposals and rules": own_rules.rules,
+    "Shared noise": own_coupling.coupling,
+    "Draft lengths": own_lengths.lengths,
 }
 
 

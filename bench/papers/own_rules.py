@@ -1,0 +1,182 @@
+"""Beyond the papers: what each proposal gets accepted by each rule, on paths and on trees."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from bench.papers.alternate import alternate, limited
+from bench.papers.claims import Claim, all_of, beats, higher, that
+from bench.papers.experiment import Experiment, drafted_per_round, raw
+from bench.papers.report import Section, Table, number, percent, times
+from bench.papers.settings import K, fixed
+from bench.papers.stats import mat, pooled_mat, repeated, same_tokens, speedup, values
+from bench.papers.ways import Column, Promise, Way
+
+_NODES = 31
+_ARGMAX = f"argmax, k={K}"
+_CPS = f"cps, k={K}"
+_PATH = f"coupled walk, k={K}"
+_SMALL = f"tree, {K} nodes"
+_TREE = f"tree, {_NODES} nodes"
+_REJECTION = f"sampled, k={K}; rule `rejection`"
+# A way's name: the request's `speculative` object. Without a rule's name it is `coupled`.
+_WAYS: dict[str, dict[str, Any]] = {
+    _ARGMAX: {"proposal": "argmax", "adl": fixed(K)},
+    _PATH: {"proposal": "coupled", "adl": fixed(K)},
+    _CPS: {"proposal": "cps", "adl": fixed(K)},
+    _SMALL: {"proposal": "tree", "adl": fixed(K)},
+    _TREE: {"proposal": "tree", "adl": fixed(_NODES)},
+    _REJECTION: {"proposal": "sampled", "acceptance": "rejection", "adl": fixed(K)},
+    f"sampled, k={K}; rule `block`": {
+        "proposal": "sampled",
+        "acceptance": "block",
+        "adl": fixed(K),
+    },
+    f"argmax, k={K}; rule `rejection`": {
+        "proposal": "argmax",
+        "acceptance": "rejection",
+        "adl": fixed(K),
+    },
+}
+# At temperature 0 all rules keep the argmax, and a walk is argmax.
+_GREEDY = (_ARGMAX, _CPS, _SMALL, _TREE)
+_TEMPERATURES = (0.6, 0.8, 1.0)
+
+Columns = dict[str, Column]
+
+
+async def rules(experiment: Experiment) -> list[Section]:
+    """Measure every proposal and rule; return accepted tokens first, then where time goes."""
+    pair, plan = experiment.pair, experiment.plan
+    prompts = limited(experiment.prompts, plan.sweep)
+    ways = {name: pair.way(name, **options) for name, options in _WAYS.items()}
+    by_temperature: dict[float, Columns] = {}
+    for temperature in (0.0, *_TEMPERATURES):
+        used = [ways[name] for name in _GREEDY] if temperature == 0 else list(ways.values())
+        found = await alternate(pair, prompts, used, temperature, plan.sweep.tokens)
+        by_temperature[temperature] = found
+    drawn = {t: by_temperature[t] for t in _TEMPERATURES}
+    return [
+        Section(
+            "Accepted tokens by proposal and rule",
+            f"{plan.sweep.tokens} tokens after each of {len(prompts)} prompts. Each cell: MAT / "
+            "speedup. The rule `coupled` gives plain decoding's own tokens; `rejection` and "
+            "`block` give its law, with other tokens.",
+            (_by_rule(ways, drawn),),
+            _rule_claims(drawn),
+            figures={str(t): raw(columns) for t, columns in drawn.items()},
+            says="what should be seen",
+        ),
+        Section(
+            "Argmax, path search and trees at temperature 0",
+            f"{plan.sweep.tokens} tokens after each of {len(prompts)} prompts, in the same run. "
+            "Compute is a median over prompts of a round's, prompt included.",
+            (_greedy_table(by_temperature[0.0]),),
+            _greedy_claims(by_temperature[0.0]),
+            figures=raw(by_temperature[0.0]),
+            says="what should be seen",
+        ),
+    ]
+
+
+def _by_rule(ways: dict[str, Way], drawn: dict[float, Columns]) -> Table:
+    head = ("proposal", *(f"temperature {t:g}" for t in drawn), "repetition", "same tokens")
+    rows = []
+    for name, way in ways.items():
+        columns = [by_way[name] for by_way in drawn.values()]
+        cells = [f"{pooled_mat(c):.2f} / {times(median(values(c, speedup)))}" for c in columns]
+        together = [sample for column in columns for sample in column]
+        same = same_tokens(together, way.promise, min(drawn))
+        rows.append((name, *cells, percent(repeated(together)), same))
+    return Table(head, tuple(rows))
+
+
+def _rule_claims(drawn: dict[float, Columns]) -> tuple[Claim, ...]:
+    mats = ", ".join(
+        f"at {t:g}: {pooled_mat(c[_TREE]):.2f} and {pooled_mat(c[_REJECTION]):.2f}"
+        for t, c in drawn.items()
+    )
+    coupled = [name for name, options in _WAYS.items() if "acceptance" not in options]
+    return (
+        all_of(
+            f"`coupled` on a tree of {_NODES} nodes accepts at least as much as `rejection` on a "
+            "path",
+            "-",
+            mats,
+            (pooled_mat(c[_TREE]) >= pooled_mat(c[_REJECTION]) for c in drawn.values()),
+        ),
+        all_of(
+            "`coupled` gives plain decoding's tokens, on paths and trees",
+            "-",
+            "every text compared",
+            (
+                same_tokens(columns[name], Promise.TOKENS, t) == "100%"
+                for t, columns in drawn.items()
+                for name in coupled
+            ),
+        ),
+    )
+
+
+def _round_ms(column: Column) -> tuple[float, float]:
+    """Return the median compute of a round in drafter and verifier, in ms."""
+
+    def of(seconds: list[float]) -> float:
+        rounds = [max(1, sample.decoded.run.draft_rounds) for sample in column]
+        return median(1e3 * s / n for s, n in zip(seconds, rounds, strict=True))
+
+    return (
+        of([sample.decoded.drafting_s for sample in column]),
+        of([sample.decoded.verifying_s for sample in column]),
+    )
+
+
+def _greedy_table(columns: Columns) -> Table:
+    head = (
+        "proposal",
+        "MAT",
+        "speedup",
+        "drafted per round",
+        "drafting, ms",
+        "verification, ms",
+        "repetition",
+        "same tokens",
+    )
+    rows = []
+    for name, column in columns.items():
+        drafting, verifying = _round_ms(column)
+        rows.append(
+            (
+                name,
+                number(pooled_mat(column)),
+                times(median(values(column, speedup))),
+                number(drafted_per_round(column)),
+                number(drafting),
+                number(verifying),
+                percent(repeated(column)),
+                same_tokens(column, Promise.TOKENS, 0.0),
+            )
+        )
+    return Table(head, tuple(rows))
+
+
+def _greedy_claims(columns: Columns) -> tuple[Claim, ...]:
+    return (
+        higher("a tree accepts more than path search", "-", columns[_TREE], columns[_CPS], mat),
+        higher("path search accepts more than argmax", "-", columns[_CPS], columns[_ARGMAX], mat),
+        _pays_off("a tree's tokens turn into time", columns[_TREE], columns[_CPS]),
+        _pays_off("path search's tokens turn into time", columns[_CPS], columns[_ARGMAX]),
+    )
+
+
+def _pays_off(text: str, more: Column, less: Column) -> Claim:
+    """Return the claim that the first way is faster too, with what its rounds cost."""
+    told = []
+    for column in (more, less):
+        drafting, verifying = _round_ms(column)
+        told.append(
+            f"{times(median(values(column, speedup)))} with {pooled_mat(column) + 1:.2f} tokens "
+            f"for {drafting + verifying:.1f} ms of compute"
+        )
+    return that(text, "-", " against ".join(told), beats(more, less, speedup))
