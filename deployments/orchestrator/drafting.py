@@ -213,7 +213,11 @@ class Drafting:
             try:
                 async with asyncio.timeout(self._config.open_timeout_s):
                     self._stream = await self._port.open(
-                        self._session.draft_open(self._config.proposal, self._config.draft.params)
+                        self._session.draft_open(
+                            self._config.proposal,
+                            self._config.acceptance,
+                            self._config.draft.params,
+                        )
                     )
             except InvalidRequest as error:
                 log.error("drafter refuses the session: %s", error)

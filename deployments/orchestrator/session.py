@@ -105,9 +105,7 @@ class Session:
 
     # The verifier.
 
-    def verify_open(
-        self, max_draft: int, acceptance: Acceptance = Acceptance.COUPLED
-    ) -> VerifyOpen:
+    def verify_open(self, max_draft: int, acceptance: Acceptance) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
         request = self._request
         return VerifyOpen(
@@ -185,8 +183,8 @@ class Session:
     def draft_open(
         self,
         proposal: Proposal,
+        acceptance: Acceptance,
         params: DraftParams = SIMPLE,
-        acceptance: Acceptance = Acceptance.COUPLED,
     ) -> DraftOpen:
         """Return the open that (re)attaches a drafter at the committed prefix.
 

@@ -113,13 +113,13 @@ class ScriptedDrafter:
         self.opened = opened or DraftOpened(MODEL, 16)
         self.opening: Callable[[int], Awaitable[None]] | None = None
         self.asked: list[Propose] = []
-        self.opens = 0
+        self.opens: list[DraftOpen] = []
         self.live: set[_DraftStream] = set()
 
     async def open(self, request: DraftOpen) -> _DraftStream:
-        self.opens += 1
+        self.opens.append(request)
         if self.opening is not None:
-            await self.opening(self.opens)
+            await self.opening(len(self.opens))
         stream = _DraftStream(self, request)
         self.live.add(stream)
         return stream

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import StepEvent
-from foredraft.types import DraftBlock, FinishReason, Origin, Propose
+from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
     PROMPT,
@@ -92,7 +92,7 @@ async def test_a_first_draft_that_comes_after_the_first_round_is_trimmed() -> No
 async def test_plain_requests_open_no_drafter_and_take_long_steps() -> None:
     drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
     _, report = await run(request(60, speculate=False), drafter, verifier)
-    assert drafter.opens == 0
+    assert not drafter.opens
     assert [r.plain_steps for r in verifier.rounds] == [8] * 7 + [4]
     assert (report.origins, report.mat, report.drafter_attaches) == ({Origin.PLAIN: 60}, 0.0, 0)
 
@@ -112,3 +112,15 @@ async def test_a_stop_token_inside_a_draft_ends_the_request() -> None:
         got.add(event)
     assert got.summary is not None and got.summary.finish is FinishReason.STOP
     assert got.tokens == plain(PROMPT, 60, (stop,))
+
+
+async def test_a_drafter_gets_the_targets_noise_under_the_rule_coupled_only() -> None:
+    seeds = {}
+    for acceptance in Acceptance:
+        drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
+        settings = FIXED.model_copy(update={"acceptance": acceptance})
+        await run(request(8), drafter, verifier, settings)
+        [opened], [verified] = drafter.opens, verifier.opens
+        assert verified.acceptance is acceptance
+        seeds[acceptance] = opened.sampling.seed == verified.sampling.seed
+    assert seeds == {rule: rule is Acceptance.COUPLED for rule in Acceptance}

@@ -21,6 +21,7 @@ from foredraft.errors import CorruptModelOutput, PrefixMismatch
 from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
+    Acceptance,
     DraftBlock,
     DraftOpened,
     FinishReason,
@@ -61,7 +62,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.open_verifier()
 
     def open_verifier(self) -> None:
-        self.verifiers.append(list(self.session.verify_open(16).prefix))
+        self.verifiers.append(list(self.session.verify_open(16, Acceptance.COUPLED).prefix))
         self.session.verifier_opened(MODEL)
 
     @property
@@ -120,7 +121,7 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(max_block=st.integers(1, 16))
     def drafter_opens(self, max_block: int) -> None:
-        self.named = list(self.session.draft_open(Proposal.ARGMAX).prefix)
+        self.named = list(self.session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED).prefix)
         self.session.drafter_opened(DraftOpened(MODEL, max_block))
 
     @rule()

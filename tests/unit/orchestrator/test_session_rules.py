@@ -27,7 +27,7 @@ OPENED = DraftOpened(MODEL, 16)
 def opened_session(max_new: int = 20, **fields: object) -> Session:
     session = Session(request(max_new, **fields))
     session.verifier_opened(MODEL)
-    session.draft_open(Proposal.ARGMAX)
+    session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
     session.drafter_opened(OPENED)
     return session
 
@@ -211,11 +211,11 @@ def test_the_lost_rounds_draft_is_asked_again_under_a_new_number() -> None:
 def test_reopening_brings_the_committed_prefix_and_what_is_still_wanted() -> None:
     session = opened_session(6, stop_token_ids=(2,))
     commit(session, 7, 8)
-    opened = session.verify_open(16)
+    opened = session.verify_open(16, Acceptance.COUPLED)
     assert opened.prefix == (*PROMPT, 7, 8)
     assert (opened.max_new_tokens, opened.max_draft, opened.stop_token_ids) == (4, 3, (2,))
-    assert session.draft_open(Proposal.CPS).prefix == opened.prefix
-    assert session.draft_open(Proposal.CPS).max_len == len(PROMPT) + 6
+    assert session.draft_open(Proposal.CPS, Acceptance.COUPLED).prefix == opened.prefix
+    assert session.draft_open(Proposal.CPS, Acceptance.COUPLED).max_len == len(PROMPT) + 6
 
 
 def test_another_target_may_not_take_over() -> None:
@@ -234,7 +234,7 @@ def test_a_drafter_of_another_tokenizer_or_vocabulary_is_named() -> None:
 
 def test_tokens_that_the_target_does_not_know_never_reach_it() -> None:
     session = Session(request())
-    session.draft_open(Proposal.ARGMAX)
+    session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
     session.drafter_opened(OPENED)
     # Accepted while nobody knows the vocabulary, dead as soon as the target has told it.
     session.draft_arrived(*answer(ask(session, 2), 1, 5000))
@@ -274,8 +274,8 @@ def test_a_drafter_with_nothing_to_propose_is_not_asked_again_for_the_same_prefi
 
 def test_drafts_share_the_targets_noise_under_the_rule_coupled_only() -> None:
     session = Session(request(8))
-    seed = session.verify_open(4).sampling.seed
-    assert session.draft_open(Proposal.COUPLED).sampling.seed == seed
-    other = session.draft_open(Proposal.COUPLED, acceptance=Acceptance.REJECTION)
+    seed = session.verify_open(4, Acceptance.COUPLED).sampling.seed
+    assert session.draft_open(Proposal.COUPLED, Acceptance.COUPLED).sampling.seed == seed
+    other = session.draft_open(Proposal.COUPLED, Acceptance.REJECTION)
     assert other.sampling.seed != seed
     assert session.verify_open(4, Acceptance.REJECTION).sampling.seed == seed
