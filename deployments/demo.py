@@ -43,7 +43,7 @@ async def _show(
     console.print(legend())
     console.print(Text(prompt, "dim"), end="")
     async for _, tokens in client.stream(prompt, _GREEDY, max_tokens):
-        for token, origin in tokens:
+        for token, origin, _ in tokens:
             console.print(Text(tokenizer.decode([token]), STYLES[origin]), end="")
     console.print("\n")
 

@@ -45,5 +45,5 @@ async def run(
                     f"finish: {event.finish}, numerics: {loaded.target.numerics}"
                 )
                 return
-            for token, origin in event.tokens:
+            for token, origin, _ in event.tokens:
                 console.print(Text(loaded.tokenizer.decode([token]), STYLES[origin]), end="")

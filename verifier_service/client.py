@@ -97,6 +97,9 @@ class VerifierStream:
         try:
             verdict = codec.verdict_from_pb(answer.verdict)
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
+            for told in verdict.logprobs:
+                tokens = [token for token, _ in told.top]
+                limits.check_tokens("logprobs", tokens, self.model.vocab_size)
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
         most = limits.MAX_PLAIN_STEPS if request.draft else request.plain_steps

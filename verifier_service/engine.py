@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foredraft import limits
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.noise import gumbel
 from foredraft.prefix import hash_prefix
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
+from verifier_service.admission import check_open
 from verifier_service.core.batching import Share, plan
 from verifier_service.core.kv_blocks import KvBlocks
+from verifier_service.core.logits import Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
 from verifier_service.core.sampling import Draw, GumbelArgmax, choose, gumbel_argmax, process
 from verifier_service.model.port import Segment, TargetModel
@@ -82,34 +83,24 @@ class VerifierEngine:
 
         Raise InvalidRequest naming the field, or Overloaded.
         """
-        info = self.info
-        limits.check_session_id(request.session_id)
-        limits.check_tokens("prefix", request.prefix, info.vocab_size)
-        limits.check_tokens("stop_token_ids", request.stop_token_ids, info.vocab_size)
-        limits.check_sampling(request.sampling, info.vocab_size)
-        limits.check_range("prefix length", len(request.prefix), 1, info.max_len - 1)
-        limits.check_range("max_new_tokens", request.max_new_tokens, 1, limits.MAX_PREFIX)
-        limits.check_range("max_draft", request.max_draft, 0, limits.MAX_DRAFT)
-        commit_limit = len(request.prefix) + request.max_new_tokens
-        if commit_limit > info.max_len:
-            raise InvalidRequest(
-                f"prefix + max_new_tokens is {commit_limit}; the model holds {info.max_len}",
-                param="max_new_tokens",
-            )
+        info, commit_limit = self.info, check_open(request, self.info)
         self._opened += 1
         handle = self._opened
         worst = min(commit_limit + request.max_draft + 1, info.max_len)
         capacity = self._kv.reserve(handle, worst)
+        stops = frozenset(request.stop_token_ids)
         self._sessions[handle] = Session(
             session_id=request.session_id,
             slot=self._model.alloc(capacity),
             rule=rule_of(request.acceptance, request.sampling, self._argmax),
-            stop_token_ids=frozenset(request.stop_token_ids),
+            stop_token_ids=stops,
             max_draft=request.max_draft,
             commit_limit=commit_limit,
             max_len=info.max_len,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
+            shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix),
+            logprobs=request.logprobs,
         )
         return handle
 
@@ -155,6 +146,8 @@ class VerifierEngine:
             if share.decides:
                 draws.extend(session.draws())
         logits = self._model.forward(segments)
+        parts = [(share.key, s.wanted) for share, s in zip(shares, segments, strict=True)]
+        raw = self._shape(parts, logits)
         chosen = choose(logits, draws, self._argmax)
         decisions = self._judge(shares, segments, chosen, logits)
         spent = self._clock() - started
@@ -167,7 +160,7 @@ class VerifierEngine:
             if not share.decides:
                 session.cached += share.rows
                 continue
-            result = self._commit(session, decisions[share.key], rows)
+            result = self._commit(session, decisions[share.key], rows, raw[share.key])
             if result is not None:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
@@ -178,15 +171,17 @@ class VerifierEngine:
         Return False, having done nothing, once each has idle_steps of them or cannot have more.
         """
         self.tidy()
-        sessions = [s for s in self._sessions.values() if s.decodes_on(self._idle_steps)]
-        sessions = sessions[: self._row_budget]
-        if not sessions:
+        ahead = {k: s for k, s in self._sessions.items() if s.decodes_on(self._idle_steps)}
+        keys = list(ahead)[: self._row_budget]
+        if not keys:
             return False
+        sessions = [ahead[key] for key in keys]
         logits = self._model.forward([Segment(s.slot, s.cached, [s.newest], 1) for s in sessions])
+        raw = self._shape([(key, 1) for key in keys], logits)
         chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
-        for session, token in zip(sessions, chosen, strict=True):
+        for key, session, token in zip(keys, sessions, chosen, strict=True):
             if token is not None:
-                session.learn(token)
+                session.learn(token, raw[key])
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
 
@@ -207,6 +202,22 @@ class VerifierEngine:
         z = process(logits, [Draw(sampling, len(text))])[0]
         noise = gumbel(sampling.seed, np.array([len(text)]), np.array([tokens]))[0]
         return [float(z[token] + g) for token, g in zip(tokens, noise, strict=True)]
+
+    def _shape(self, parts: Sequence[tuple[int, int]], logits: Logits) -> dict[int, Logits]:
+        """Change logits in place as the sessions ask; return each one's rows as they were.
+
+        parts are the handles, in the rows' order, and how many rows each has.
+        """
+        raw: dict[int, Logits] = {}
+        first = 0
+        for key, count in parts:
+            rows = raw[key] = logits[first : first + count]
+            first += count
+            session = self._sessions[key]
+            if count and not session.shaper.idle:
+                raw[key] = rows.copy()
+                session.shaper.shape(rows, session.branches())
+        return raw
 
     def _judge(
         self,
@@ -230,7 +241,7 @@ class VerifierEngine:
         return decisions
 
     def _commit(
-        self, session: Session, decision: Decision | None, rows: int
+        self, session: Session, decision: Decision | None, rows: int, raw: Logits
     ) -> Verdict | ForedraftError | None:
         """Return how the session's round ended; None if a plain round goes on."""
         if decision is None:
@@ -238,7 +249,7 @@ class VerifierEngine:
             session.pending = None
             return CorruptModelOutput("the target model's logits are not finite")
         first, path = len(session.tokens), decision.path
-        verdict = session.commit(decision, rows)
+        verdict = session.commit(decision, rows, raw)
         if path != tuple(range(len(path))):
             self._moves.append((session.slot, first, path))
         return verdict

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from foredraft import limits
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.prefix import extend_hash
-from foredraft.tree import check_parents, is_path
-from foredraft.types import Base, Round, Timings, Verdict
+from foredraft.tree import branch, check_parents, explicit, is_path
+from foredraft.types import Base, Round, Timings, TokenLogprobs, Verdict
 from verifier_service.core.batching import Share, Work
 from verifier_service.core.known import walk
+from verifier_service.core.logits import Shaper
+from verifier_service.core.logprobs import token_logprobs
 from verifier_service.core.rules import Decision, Logits, Rule
 from verifier_service.core.sampling import Draw
 from verifier_service.model.port import Segment
@@ -35,6 +37,7 @@ class Pending:
     started: float | None = None
     compute_s: float = 0.0
     emitted: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -42,7 +45,9 @@ class Session:
     """Invariant: KV rows [0, cached) belong to (tokens + known)[:cached], and the last has none.
 
     It is the first row of the next forward. known are tokens that the target has chosen already but
-    no round has asked for; while a round is under way there are none.
+    no round has asked for; while a round is under way there are none. logprobs is how many likely
+    tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
+    of known.
     """
 
     session_id: str
@@ -54,8 +59,11 @@ class Session:
     max_len: int
     tokens: list[int]
     prefix_hash: int
+    shaper: Shaper
+    logprobs: int | None = None
     cached: int = 0
     known: list[int] = field(default_factory=list)
+    known_logprobs: list[TokenLogprobs] = field(default_factory=list)
     pending: Pending | None = None
     last: tuple[Round, Verdict] | None = None
 
@@ -98,10 +106,11 @@ class Session:
     def _begin(self, request: Round, now: float) -> Verdict | None:
         """Make request the round under way, or answer it with what is known."""
         known, self.known = self.known, []
+        told, self.known_logprobs = self.known_logprobs, []
         if not request.draft:
-            self.pending = Pending(request, now, request)
             taken = known[: request.plain_steps]
-            self.known = known[len(taken) :]
+            self.known, self.known_logprobs = known[len(taken) :], told[len(taken) :]
+            self.pending = Pending(request, now, request, logprobs=told[: len(taken)])
             self._extend(taken)
             self.pending.emitted += taken
             done = taken and not self._goes_on(self.pending, taken[-1])
@@ -111,7 +120,9 @@ class Session:
         if known:
             draft = tuple(request.draft[node] for node in left)
             rest = replace(request, draft=draft, parents=() if is_path(parents) else parents)
-        self.pending = Pending(request, now, rest, walked, left, emitted=list(beyond))
+        self.pending = Pending(
+            request, now, rest, walked, left, emitted=list(beyond), logprobs=told
+        )
         self._extend(known)
         return self._answer(walked, 0) if beyond else None
 
@@ -135,9 +146,13 @@ class Session:
         """Return how the token after the newest one is drawn."""
         return self.rule.draws(NOTHING, len(self.tokens) + len(self.known))[0]
 
-    def learn(self, token: int) -> None:
-        """Take note of the target's choice after the newest token, which has KV now."""
+    def learn(self, token: int, raw: Logits) -> None:
+        """Take note of the target's choice after the newest token, which has KV now.
+
+        raw [1, vocabulary] are the logits as the model gave them.
+        """
         self.known.append(token)
+        self.known_logprobs += self._told(raw, [0], [token])
         self.cached += 1
 
     def work(self, key: int) -> Work:
@@ -161,21 +176,34 @@ class Session:
         assert self.pending is not None
         return self.rule.draws(self.pending.rest, len(self.tokens))
 
+    def branches(self) -> list[Sequence[int]]:
+        """Return for each deciding row, or for the row of a token ahead, what the text before it
+        has beyond the committed tokens.
+        """
+        if self.pending is None:
+            return [self.known]
+        draft = self.pending.rest.draft
+        nodes, parents = range(len(draft)), explicit(self.pending.rest.parents, len(draft))
+        return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
+
     def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return what the rule makes of the deciding rows, given the token drawn in each."""
         assert self.pending is not None
         return self.rule.decide(self.pending.rest, len(self.tokens), chosen, logits)
 
-    def commit(self, decision: Decision, batch_rows: int) -> Verdict | None:
+    def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
         """Commit what was decided; return the verdict once the round is complete.
 
+        raw are the deciding rows' logits as the model gave them.
         Where the path is not the draft's first nodes, KV rows first + path[i] now belong at
         first + i, where first was the number of tokens before.
         """
         assert self.pending is not None
         pending, draft = self.pending, self.pending.rest.draft
         path, token = decision
-        self._extend([*(draft[node] for node in path), token])
+        tokens = [*(draft[node] for node in path), token]
+        pending.logprobs += self._told(raw, [0, *(1 + node for node in path)], tokens)
+        self._extend(tokens)
         self.cached = len(self.tokens) - 1
         pending.emitted.append(token)
         if not pending.round.draft and self._goes_on(pending, token):
@@ -183,8 +211,17 @@ class Session:
         below = path if pending.rest is pending.round else tuple(pending.left[n] for n in path)
         return self._answer((*pending.walked, *below), batch_rows)
 
+    def _told(self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]) -> list[TokenLogprobs]:
+        """Return what is to be told of tokens, each chosen in its row; nothing if not asked."""
+        count = self.logprobs
+        if count is None:
+            return []
+        pairs = zip(rows, tokens, strict=True)
+        return [token_logprobs(raw[row], token, count) for row, token in pairs]
+
     def _extend(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
+        self.shaper.extend(tokens)
         self.prefix_hash = extend_hash(self.prefix_hash, tokens)
 
     def _answer(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
@@ -198,7 +235,14 @@ class Session:
             batch_rows=batch_rows,
         )
         moved = () if path == tuple(range(len(path))) else path
-        verdict = Verdict(pending.round.base, len(path), tuple(pending.emitted), timings, moved)
+        verdict = Verdict(
+            pending.round.base,
+            len(path),
+            tuple(pending.emitted),
+            timings,
+            moved,
+            tuple(pending.logprobs),
+        )
         self.last = (pending.round, verdict)
         return verdict
 

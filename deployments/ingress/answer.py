@@ -8,8 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from deployments.ingress import errors
 from deployments.ingress.api import CompletionRequest, usage
+from deployments.ingress.logprobs import LogprobsText
 from deployments.ingress.streaming import DONE, Collected, Delta, sse
 from foredraft.errors import ForedraftError
 
@@ -17,7 +20,9 @@ from foredraft.errors import ForedraftError
 class Answer:
     """The bodies of one request's answer: one id and creation time for all of them."""
 
-    def __init__(self, model: str, request: CompletionRequest, prompt_tokens: int) -> None:
+    def __init__(
+        self, model: str, request: CompletionRequest, prompt_tokens: int, tokenizer: Tokenizer
+    ) -> None:
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
@@ -26,6 +31,7 @@ class Answer:
         }
         self._request = request
         self._prompt_tokens = prompt_tokens
+        self._logprobs = LogprobsText(tokenizer)
 
     def whole(self, answer: Collected) -> dict[str, Any]:
         """The body of a request that does not stream."""
@@ -77,7 +83,7 @@ class Answer:
         choice: dict[str, Any] = {
             "index": 0,
             "text": delta.text,
-            "logprobs": None,
+            "logprobs": self._logprobs.of(delta.tokens),
             "finish_reason": reason,
         }
         if self._request.return_token_ids:

@@ -10,12 +10,15 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from deployments.orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.types import Acceptance, Proposal, SamplingParams
+from foredraft.limits import MAX_BIASES, MAX_LOGPROBS
+from foredraft.types import Acceptance, LogitsParams, Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
 
+DEFAULT_MAX_TOKENS = 16
 MAX_STOP = 16
 MAX_STOP_LENGTH = 256
+MAX_STOP_TOKENS = 128
 
 # Fields of the API that would change the output and are not served: only their neutral value
 # passes, because silently ignoring them would break the promise.
@@ -23,17 +26,8 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "echo": (False,),
-    "logprobs": (),
     "prompt_logprobs": (),
     "suffix": ("",),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "logit_bias": ({},),
-    "min_tokens": (0,),
-    "ignore_eos": (False,),
-    "allowed_token_ids": (),
-    "stop_token_ids": ([],),
     "response_format": ({"type": "text"},),
     "truncate_prompt_tokens": (),
 }
@@ -90,13 +84,22 @@ class CompletionRequest(BaseModel):
 
     model: str | None = None
     prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
-    max_tokens: StrictInt | None = Field(16, ge=1, le=1 << 20)
+    max_tokens: StrictInt | None = Field(DEFAULT_MAX_TOKENS, ge=1, le=1 << 20)
     temperature: float | None = Field(1.0, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(1.0, gt=0, le=1, allow_inf_nan=False)
     top_k: StrictInt | None = Field(0, ge=-1)
     min_p: float | None = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     seed: StrictInt | None = Field(None, ge=-(1 << 63), le=(1 << 64) - 1)
     stop: str | list[str] | None = None
+    stop_token_ids: list[StrictInt] | None = Field(None, max_length=MAX_STOP_TOKENS)
+    ignore_eos: StrictBool | None = False
+    min_tokens: StrictInt | None = Field(0, ge=0)
+    presence_penalty: float | None = Field(0.0, ge=-2, le=2, allow_inf_nan=False)
+    frequency_penalty: float | None = Field(0.0, ge=-2, le=2, allow_inf_nan=False)
+    repetition_penalty: float | None = Field(1.0, ge=0.01, le=10, allow_inf_nan=False)
+    logit_bias: dict[int, float] | None = Field(None, max_length=MAX_BIASES)
+    allowed_token_ids: list[StrictInt] | None = Field(None, min_length=1)
+    logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: StrictBool = False
@@ -112,6 +115,8 @@ class CompletionRequest(BaseModel):
                     raise InvalidRequest(f"{name}={value!r} is not supported", param=name)
             elif name not in _HARMLESS:
                 _log.info("unknown request field %r ignored", name[:64])
+        if (self.min_tokens or 0) > (self.max_tokens or DEFAULT_MAX_TOKENS):
+            raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest("stream_options needs stream=true", param="stream_options")
         stops = self.stops
@@ -150,6 +155,17 @@ class CompletionRequest(BaseModel):
             top_p=1.0 if self.top_p is None else self.top_p,
             min_p=self.min_p or 0.0,
             seed=seed & ((1 << 64) - 1),
+        )
+
+    def logits(self) -> LogitsParams:
+        """What is done to the logits, null fields at their defaults."""
+        return LogitsParams(
+            repetition_penalty=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            presence_penalty=self.presence_penalty or 0.0,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            min_tokens=self.min_tokens or 0,
+            logit_bias=tuple((self.logit_bias or {}).items()),
+            allowed_token_ids=tuple(self.allowed_token_ids or ()),
         )
 
 

@@ -21,12 +21,14 @@ class TextStream:
 
     Incomplete UTF-8 is held back until its last byte comes. So is text that could be the beginning
     of a stop string, which is never sent: the text is the same however the tokens are grouped.
+    The text of the first min_tokens tokens ends nothing.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = (), min_tokens: int = 0) -> None:
         self._tokenizer = tokenizer
         self._decode = DecodeStream(skip_special_tokens=True)
         self._stop = tuple(stop)
+        self._min_tokens = min_tokens
         self._held = ""
         self._ids: list[int] = []
         self._decoded = 0
@@ -50,6 +52,8 @@ class TextStream:
         return Piece(text.text + held, False)
 
     def _release(self, text: str) -> Piece:
+        if len(self._ids) <= self._min_tokens:
+            return Piece(text, False)
         found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
         if found:
             self._held = ""

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 from deployments.config import ForedraftConfig, model_path
 from deployments.ingress import errors
 from deployments.ingress.answer import Answer
-from deployments.ingress.api import CompletionRequest, ModelNotFound
-from deployments.ingress.streaming import Collected, deltas
+from deployments.ingress.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
+from deployments.ingress.streaming import Collected, Stops, deltas
 from deployments.orchestrator.memory import Memories
 from deployments.orchestrator.pipeline import generate, how
 from deployments.orchestrator.request import GenerationRequest
@@ -27,7 +27,7 @@ from deployments.ray_platform import pin
 from deployments.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
 from foredraft.errors import InvalidRequest
-from foredraft.limits import check_tokens
+from foredraft.limits import check_logits, check_tokens
 from verifier_service.client import VerifierClient
 
 _STATUS_TIMEOUT_S = 2.0
@@ -68,8 +68,9 @@ class Ingress:
         events = generate(
             generation, self._drafters, self._verifiers, config, time.monotonic, memory
         )
-        answer = Answer(self._config.model_name, request, len(prompt))
-        stream = deltas(events, self._tokenizer, request.stops, how(generation, config))
+        answer = Answer(self._config.model_name, request, len(prompt), self._tokenizer)
+        stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
+        stream = deltas(events, self._tokenizer, stops, how(generation, config))
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
             return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")
@@ -122,11 +123,19 @@ class Ingress:
         return tokens
 
     def _generation(self, request: CompletionRequest, prompt: tuple[int, ...]) -> GenerationRequest:
+        vocab_size, logits = self._tokenizer.get_vocab_size(), request.logits()
+        check_logits(logits, vocab_size)
+        stops = tuple(request.stop_token_ids or ())
+        check_tokens("stop_token_ids", stops, vocab_size)
+        if self._eos is not None and not request.ignore_eos:
+            stops += (self._eos,)
         return GenerationRequest(
             session_id=uuid.uuid4().hex,
             prompt=prompt,
             sampling=request.sampling(),
-            max_new_tokens=request.max_tokens or 16,
-            stop_token_ids=() if self._eos is None else (self._eos,),
+            max_new_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
+            stop_token_ids=stops,
             speculate=request.speculative.enabled,
+            logits=logits,
+            logprobs=request.logprobs,
         )

@@ -28,6 +28,18 @@ class Delta:
     report: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """What ends a text: strings, looked for behind the first min_tokens tokens, and tokens.
+
+    Neither is part of the text; a stop token is one of the answer's tokens.
+    """
+
+    strings: tuple[str, ...] = ()
+    tokens: frozenset[int] = frozenset()
+    min_tokens: int = 0
+
+
 @dataclass(slots=True)
 class Collected:
     """A whole answer, for a request that does not stream."""
@@ -48,7 +60,7 @@ class Collected:
 async def deltas(
     events: AsyncGenerator[StepEvent | Summary],
     tokenizer: Tokenizer,
-    stop: tuple[str, ...],
+    stops: Stops,
     how: How,
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
@@ -56,7 +68,7 @@ async def deltas(
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
-    text = TextStream(tokenizer, stop)
+    text = TextStream(tokenizer, stops.strings, stops.min_tokens)
     tally = Tally(how)
     start = time.monotonic()
     async with aclosing(events):
@@ -69,6 +81,9 @@ async def deltas(
             tally.add(event.tokens, event.stats)
             sent = ""
             for count, committed in enumerate(event.tokens, start=1):
+                if committed.token in stops.tokens:
+                    # The last one: the summary comes next.
+                    continue
                 piece = text.feed(committed.token)
                 sent += piece.text
                 if piece.stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat, starmap
 
 from foredraft.errors import CorruptModelOutput
 from foredraft.limits import MAX_PLAIN_STEPS
@@ -39,6 +40,13 @@ def check(asked: Round, verdict: Verdict, vocab_size: int) -> None:
         raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
 
 
+def check_logprobs(verdict: Verdict, count: int | None) -> None:
+    """Raise CorruptModelOutput unless the verdict tells of every token as was asked."""
+    due = 0 if count is None else verdict.accepted + len(verdict.next_tokens)
+    if len(verdict.logprobs) != due or any(len(t.top) > (count or 0) for t in verdict.logprobs):
+        raise CorruptModelOutput("the verifier answered other logprobs than were asked for")
+
+
 def commit(asked: Round, verdict: Verdict, ending: Ending) -> Commit:
     """Return what a checked verdict commits."""
     drafted = (asked.draft[node] for node in verdict.kept)
@@ -49,8 +57,8 @@ def commit(asked: Round, verdict: Verdict, ending: Ending) -> Commit:
         tokens = tokens[: next(i for i, t in enumerate(tokens) if t in ending.stops) + 1]
     kept = min(verdict.accepted, len(tokens))
     origins = [Origin.KEPT] * kept + [_first_origin(asked, verdict)] + [Origin.PLAIN] * len(tokens)
-    labelled = zip(tokens, origins, strict=False)
-    return Commit(tuple(Committed(token, origin) for token, origin in labelled), kept, finish)
+    labelled = zip(tokens, origins, verdict.logprobs or repeat(None), strict=False)
+    return Commit(tuple(starmap(Committed, labelled)), kept, finish)
 
 
 def _first_origin(asked: Round, verdict: Verdict) -> Origin:

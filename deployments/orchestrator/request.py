@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.orchestrator.report import RoundStats, SpeculationReport
-from foredraft.types import Committed, FinishReason, SamplingParams
+from foredraft.types import Committed, FinishReason, LogitsParams, SamplingParams
+
+_UNCHANGED = LogitsParams()
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,9 @@ class GenerationRequest:
 
     session_id is unique among live sessions. Decoding ends after the first of stop_token_ids, which
     is the last token committed. speculate False decodes plainly. timeout_s bounds the whole request
-    from its start, retries included; None sets no bound.
+    from its start, retries included; None sets no bound. logits is what is done to the target's
+    logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
+    many of the likeliest ones beside it.
     """
 
     session_id: str
@@ -24,6 +28,8 @@ class GenerationRequest:
     stop_token_ids: tuple[int, ...] = ()
     speculate: bool = True
     timeout_s: float | None = None
+    logits: LogitsParams = _UNCHANGED
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

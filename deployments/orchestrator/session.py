@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deployments.orchestrator.adl import Observation
-from deployments.orchestrator.commit_rule import Ending, check, commit
+from deployments.orchestrator.commit_rule import Ending, check, check_logprobs, commit
 from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.request import GenerationRequest
@@ -116,6 +116,8 @@ class Session:
             min(max_draft, self.wanted - 1),
             request.stop_token_ids,
             acceptance,
+            replace(request.logits, prompt_len=len(request.prompt)),
+            request.logprobs,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -164,6 +166,7 @@ class Session:
         if asked is None or verdict.base != asked.base:
             return None
         check(asked, verdict, self._vocab_size)
+        check_logprobs(verdict, self._request.logprobs)
         done = commit(asked, verdict, Ending(self.wanted, self._stops))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish

@@ -23,12 +23,14 @@ from foredraft.types import (
     DraftOpened,
     DraftParams,
     FirstTokens,
+    LogitsParams,
     ModelInfo,
     Proposal,
     Propose,
     Round,
     SamplingParams,
     Timings,
+    TokenLogprobs,
     Verdict,
     VerifyOpen,
 )
@@ -70,6 +72,51 @@ def sampling_to_pb(s: SamplingParams) -> common_pb2.SamplingParams:
 
 def sampling_from_pb(m: common_pb2.SamplingParams) -> SamplingParams:
     return SamplingParams(m.temperature, m.top_k, m.top_p, m.min_p, m.seed)
+
+
+def logits_to_pb(p: LogitsParams) -> common_pb2.LogitsParams:
+    return common_pb2.LogitsParams(
+        prompt_len=p.prompt_len,
+        repetition_penalty=p.repetition_penalty,
+        presence_penalty=p.presence_penalty,
+        frequency_penalty=p.frequency_penalty,
+        min_tokens=p.min_tokens,
+        biased_token_ids=[token for token, _ in p.logit_bias],
+        biases=[bias for _, bias in p.logit_bias],
+        allowed_token_ids=p.allowed_token_ids,
+    )
+
+
+def logits_from_pb(m: common_pb2.LogitsParams) -> LogitsParams:
+    limits.check_range("logit_bias entries", len(m.biased_token_ids), 0, limits.MAX_BIASES)
+    if len(m.biases) != len(m.biased_token_ids):
+        raise InvalidRequest("logits needs one bias for each of its tokens", param="logit_bias")
+    return LogitsParams(
+        m.prompt_len,
+        m.repetition_penalty or 1.0,
+        m.presence_penalty,
+        m.frequency_penalty,
+        m.min_tokens,
+        tuple(zip(m.biased_token_ids, m.biases, strict=True)),
+        tuple(m.allowed_token_ids),
+    )
+
+
+def logprobs_to_pb(t: TokenLogprobs) -> common_pb2.TokenLogprobs:
+    return common_pb2.TokenLogprobs(
+        logprob=t.logprob,
+        rank=t.rank,
+        top_token_ids=[token for token, _ in t.top],
+        top_logprobs=[logprob for _, logprob in t.top],
+    )
+
+
+def logprobs_from_pb(m: common_pb2.TokenLogprobs) -> TokenLogprobs:
+    limits.check_range("logprobs entries", len(m.top_token_ids), 0, limits.MAX_LOGPROBS)
+    if len(m.top_logprobs) != len(m.top_token_ids):
+        raise InvalidRequest("logprobs needs one value for each of its tokens", param="logprobs")
+    top = tuple(zip(m.top_token_ids, m.top_logprobs, strict=True))
+    return TokenLogprobs(m.logprob, m.rank, top)
 
 
 def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
@@ -217,6 +264,8 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         max_draft=o.max_draft,
         stop_token_ids=o.stop_token_ids,
         acceptance=o.acceptance,
+        logits=logits_to_pb(o.logits),
+        logprobs=o.logprobs,
     )
 
 
@@ -226,6 +275,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("prefix length", len(m.prefix), 1, limits.MAX_PREFIX)
     limits.check_range("max_new_tokens", m.max_new_tokens, 1, limits.MAX_PREFIX)
     limits.check_range("max_draft", m.max_draft, 0, limits.MAX_DRAFT)
+    limits.check_range("logprobs", m.logprobs, 0, limits.MAX_LOGPROBS)
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -234,6 +284,8 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.max_draft,
         tuple(m.stop_token_ids),
         _named("acceptance", Acceptance, m.acceptance or Acceptance.COUPLED),
+        logits_from_pb(m.logits),
+        m.logprobs if m.HasField("logprobs") else None,
     )
 
 
@@ -268,6 +320,7 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         next_tokens=v.next_tokens,
         timings=timings_to_pb(v.timings),
         path=v.path,
+        logprobs=[logprobs_to_pb(t) for t in v.logprobs],
     )
 
 
@@ -276,10 +329,13 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
     limits.check_range("next_tokens length", len(m.next_tokens), 1, limits.MAX_PLAIN_STEPS)
     if len(m.path) not in (0, m.accepted):
         raise InvalidRequest("path must be empty or have `accepted` entries", param="path")
+    if len(m.logprobs) not in (0, m.accepted + len(m.next_tokens)):
+        raise InvalidRequest("logprobs must be empty or tell of every token", param="logprobs")
     return Verdict(
         base_from_pb(m.base),
         m.accepted,
         tuple(m.next_tokens),
         timings_from_pb(m.timings),
         tuple(m.path),
+        tuple(logprobs_from_pb(t) for t in m.logprobs),
     )

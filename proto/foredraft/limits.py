@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from foredraft.errors import InvalidRequest
-from foredraft.types import Candidates, SamplingParams
+from foredraft.types import Candidates, LogitsParams, SamplingParams
 
 MAX_SESSION_ID = 128
 MAX_PREFIX = 1 << 20
@@ -14,6 +14,8 @@ MAX_DRAFT = 256
 MAX_PLAIN_STEPS = 64
 MAX_CANDIDATES = 64
 MAX_DENOISING_STEPS = 64
+MAX_BIASES = 1024
+MAX_LOGPROBS = 20
 MAX_MESSAGE_BYTES = 8 << 20
 
 
@@ -54,6 +56,27 @@ def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
         raise InvalidRequest("top_p must be greater than 0", param="top_p")
     check_range("min_p", sampling.min_p, 0, 1)
     check_range("seed", sampling.seed, 0, (1 << 64) - 1)
+
+
+def check_logits(logits: LogitsParams, vocab_size: int) -> None:
+    """Raise InvalidRequest naming the first field of what is done to logits that is out of range.
+
+    The bounds are those of the OpenAI API, where it has any.
+    """
+    check_range("prompt_len", logits.prompt_len, 0, MAX_PREFIX)
+    check_range("repetition_penalty", logits.repetition_penalty, 0.01, 10)
+    check_range("presence_penalty", logits.presence_penalty, -2, 2)
+    check_range("frequency_penalty", logits.frequency_penalty, -2, 2)
+    check_range("min_tokens", logits.min_tokens, 0, MAX_PREFIX)
+    check_range("logit_bias entries", len(logits.logit_bias), 0, MAX_BIASES)
+    tokens = [token for token, _ in logits.logit_bias]
+    check_tokens("logit_bias", tokens, vocab_size)
+    if len(set(tokens)) != len(tokens):
+        raise InvalidRequest("logit_bias names a token twice", param="logit_bias")
+    for _, bias in logits.logit_bias:
+        check_range("logit_bias", bias, -100, 100)
+    check_range("allowed_token_ids length", len(logits.allowed_token_ids), 0, vocab_size)
+    check_tokens("allowed_token_ids", logits.allowed_token_ids, vocab_size)
 
 
 def check_candidates(name: str, q: Sequence[Candidates], tokens: Sequence[int]) -> None:

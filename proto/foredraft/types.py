@@ -73,6 +73,35 @@ class SamplingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class LogitsParams:
+    """What is done to the target's logits before the temperature, at every position.
+
+    In this order: only allowed_token_ids, if any, stay; no stop token before min_tokens are
+    generated; logit_bias is added; the penalties. Generated is what follows the first prompt_len
+    tokens of the prefix; repetition_penalty looks at the prompt, too.
+    """
+
+    prompt_len: int = 0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
+
+
+class TokenLogprobs(NamedTuple):
+    """How probable the target found a token, from its own logits: temperature 1, nothing done.
+
+    rank counts the tokens that were at least as probable; top are (token, logprob), best first.
+    """
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Base:
     """The prefix, in tokens, that a draft or a verdict was computed from."""
 
@@ -149,7 +178,8 @@ class Verdict:
     """The target's decision on one round: kept draft tokens, then the target's own tokens.
 
     path holds the indices of the kept draft tokens, from the root on; empty means the first
-    `accepted` ones, as always when the draft is a path.
+    `accepted` ones, as always when the draft is a path. logprobs has an entry for each kept and
+    each next token, if the session asked for them.
     """
 
     base: Base
@@ -157,6 +187,7 @@ class Verdict:
     next_tokens: tuple[int, ...]
     timings: Timings = Timings()
     path: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def kept(self) -> Sequence[int]:
@@ -188,7 +219,10 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class VerifyOpen:
-    """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1."""
+    """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1.
+
+    logprobs asks for those of committed tokens, with so many of the likeliest ones beside each.
+    """
 
     session_id: str
     prefix: tuple[int, ...]
@@ -197,6 +231,8 @@ class VerifyOpen:
     max_draft: int
     stop_token_ids: tuple[int, ...] = ()
     acceptance: Acceptance = Acceptance.COUPLED
+    logits: LogitsParams = LogitsParams()
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +262,4 @@ class Committed(NamedTuple):
 
     token: int
     origin: Origin
+    logprobs: TokenLogprobs | None = None

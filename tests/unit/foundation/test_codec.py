@@ -22,12 +22,14 @@ from foredraft.types import (
     DraftOpened,
     DraftParams,
     FirstTokens,
+    LogitsParams,
     ModelInfo,
     Proposal,
     Propose,
     Round,
     SamplingParams,
     Timings,
+    TokenLogprobs,
     Verdict,
     VerifyOpen,
 )
@@ -43,6 +45,17 @@ timings = st.builds(Timings, u32, u32, u32)
 samplings = st.builds(
     SamplingParams, *(st.floats(allow_nan=False), u32, *(st.floats(allow_nan=False),) * 2, u64)
 )
+pairs = st.lists(st.tuples(u32, st.floats(-9, 9, width=32)), max_size=5).map(tuple)
+logits = st.builds(
+    LogitsParams,
+    u32,
+    st.floats(0.01, 10),
+    *(st.floats(-2, 2),) * 2,
+    u32,
+    pairs,
+    tokens,
+)
+logprobs = st.builds(TokenLogprobs, st.floats(-99, 0, width=32), u32, pairs)
 models = st.builds(ModelInfo, u32, u32, st.text(max_size=20), st.text(max_size=20), words)
 proposals = st.sampled_from(Proposal)
 
@@ -72,7 +85,10 @@ def rounds(draw: st.DrawFn) -> Round:
 def verdicts(draw: st.DrawFn) -> Verdict:
     path = draw(tokens)
     accepted = len(path) or draw(st.integers(0, MAX_DRAFT))
-    return Verdict(draw(bases), accepted, draw(some_tokens), draw(timings), path)
+    more = draw(some_tokens)
+    told = st.lists(logprobs, min_size=accepted + len(more), max_size=accepted + len(more))
+    each = draw(st.one_of(st.just(()), told.map(tuple) if accepted < 10 else st.just(())))
+    return Verdict(draw(bases), accepted, more, draw(timings), path, each)
 
 
 @st.composite
@@ -133,6 +149,8 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.integers(0, MAX_DRAFT),
             tokens,
             st.sampled_from(Acceptance),
+            logits,
+            st.one_of(st.none(), st.integers(0, 20)),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
@@ -221,6 +239,13 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
     (codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
     (codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
+    (codec.verify_open_from_pb, verify_open(logprobs=21), "logprobs"),
+    (codec.verify_open_from_pb, verify_open(logits={"biased_token_ids": [1]}), "logit_bias"),
+    (
+        codec.verify_open_from_pb,
+        verify_open(logits={"biased_token_ids": range(1025), "biases": [1.0] * 1025}),
+        "logit_bias entries",
+    ),
     (codec.draft_block_from_pb, block(tokens=[1, 2], q=[one([1], [1])]), "q"),
     (codec.draft_block_from_pb, block(tokens=[1], q=[one([2], [1])]), "q"),
     (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [0, 1])]), "q"),
@@ -245,6 +270,16 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         codec.verdict_from_pb,
         verifier_pb2.Verdict(base=base(), accepted=MAX_DRAFT + 1, next_tokens=[1]),
         "accepted",
+    ),
+    (
+        codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), next_tokens=[1, 2], logprobs=[{"logprob": -1}]),
+        "logprobs",
+    ),
+    (
+        codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), next_tokens=[1], logprobs=[{"top_token_ids": [1]}]),
+        "logprobs",
     ),
 ]
 

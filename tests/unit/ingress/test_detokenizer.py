@@ -74,3 +74,10 @@ def test_incomplete_character_is_held_back_then_replaced() -> None:
 @pytest.mark.parametrize("stop", ["aa", "a"])
 def test_overlapping_stop(stop: str) -> None:
     assert run("baaa", (stop,)) == ("b", True)
+
+
+def test_the_first_min_tokens_tokens_end_nothing() -> None:
+    stream = TextStream(TOKENIZER, ("ab",), min_tokens=3)
+    ids = TOKENIZER.encode("abcab").ids
+    assert [stream.feed(token) for token in ids[:3]] == [(c, False) for c in "abc"]
+    assert [stream.feed(token) for token in ids[3:]] == [("", False), ("", True)]

@@ -1,0 +1,86 @@
+"""What users combine with speculation: the same answer with it and without, by HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from deployments.cluster import RunningCluster
+from deployments.config import model_path
+from deployments.held_out import prompts
+from tests.app.test_api import post
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "logprobs": {"logprobs": 3},
+    "stop_token_ids": {"stop_token_ids": [200, 201, 202, 260, 270]},
+    "min_tokens": {"min_tokens": 40, "stop": ["\n", "("]},
+    "ignore_eos": {"ignore_eos": True},
+    "penalties": {
+        "repetition_penalty": 1.3,
+        "presence_penalty": 0.6,
+        "frequency_penalty": 0.4,
+        "logprobs": 0,
+    },
+    "logit_bias": {"logit_bias": {"200": 4, "201": -100}},
+    "allowed_token_ids": {"allowed_token_ids": list(range(1, 900, 3))},
+}
+
+
+async def answer(cluster: RunningCluster, enabled: bool, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the only choice."""
+    asked = body | {"return_token_ids": True, "speculative": {"enabled": enabled}}
+    status, whole = await post(cluster, asked)
+    assert status == 200, whole
+    choice: dict[str, Any] = whole["choices"][0]
+    return choice
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+async def test_speculation_changes_nothing(
+    cluster: RunningCluster, options: dict[str, Any], temperature: float
+) -> None:
+    changed = False
+    for seed, prompt in enumerate(prompts(3)):
+        body = {"prompt": prompt, "max_tokens": 64, "temperature": temperature, "seed": seed}
+        plain = await answer(cluster, False, body | options)
+        assert await answer(cluster, True, body | options) == plain
+        changed |= await answer(cluster, True, body) != plain
+    # An EOS is too rare to be met here.
+    assert changed or options == OPTIONS["ignore_eos"]
+
+
+async def test_penalties_make_a_text_repeat_itself_less(cluster: RunningCluster) -> None:
+    body = {"prompt": prompts(1)[0], "max_tokens": 96, "temperature": 0}
+    free = await answer(cluster, True, body)
+    less = await answer(cluster, True, body | {"frequency_penalty": 2.0})
+    assert len(set(less["token_ids"])) > len(set(free["token_ids"]))
+
+
+async def test_the_shape_of_logprobs(cluster: RunningCluster) -> None:
+    body = {"prompt": prompts(1)[0], "max_tokens": 12, "temperature": 0, "logprobs": 2}
+    choice = await answer(cluster, True, body)
+    told, ids = choice["logprobs"], choice["token_ids"]
+    tokenizer = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
+    assert told["tokens"] == [tokenizer.decode([token]) for token in ids]
+    assert "".join(told["tokens"]) == choice["text"]
+    for at, (text, logprob, top) in enumerate(
+        zip(told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True)
+    ):
+        assert told["text_offset"][at] == len("".join(told["tokens"][:at]))
+        # Greedy: the token is the most probable one.
+        assert logprob <= 0 and max(top.values()) == top[text] == logprob
+
+
+async def test_a_stop_token_ends_the_text_and_is_none_of_it(cluster: RunningCluster) -> None:
+    body = {"prompt": prompts(1)[0], "max_tokens": 48, "temperature": 0}
+    free = await answer(cluster, True, body)
+    at = 20
+    stop = free["token_ids"][at]
+    first = free["token_ids"].index(stop)
+    cut = await answer(cluster, True, body | {"stop_token_ids": [stop]})
+    assert (cut["finish_reason"], cut["token_ids"]) == ("stop", free["token_ids"][: first + 1])
+    tokenizer = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
+    assert cut["text"] == tokenizer.decode(free["token_ids"][:first])

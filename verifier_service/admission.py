@@ -1,0 +1,39 @@
+"""What must hold of an open before a session gets anything. Pure."""
+
+from __future__ import annotations
+
+from foredraft import limits
+from foredraft.errors import InvalidRequest
+from foredraft.types import ModelInfo, VerifyOpen
+
+
+def check_open(request: VerifyOpen, info: ModelInfo) -> int:
+    """Return the most tokens that the text may come to; raise InvalidRequest naming the field."""
+    limits.check_session_id(request.session_id)
+    limits.check_tokens("prefix", request.prefix, info.vocab_size)
+    limits.check_tokens("stop_token_ids", request.stop_token_ids, info.vocab_size)
+    limits.check_sampling(request.sampling, info.vocab_size)
+    limits.check_range("prefix length", len(request.prefix), 1, info.max_len - 1)
+    limits.check_range("max_new_tokens", request.max_new_tokens, 1, limits.MAX_PREFIX)
+    limits.check_range("max_draft", request.max_draft, 0, limits.MAX_DRAFT)
+    commit_limit = len(request.prefix) + request.max_new_tokens
+    if commit_limit > info.max_len:
+        raise InvalidRequest(
+            f"prefix + max_new_tokens is {commit_limit}; the model holds {info.max_len}",
+            param="max_new_tokens",
+        )
+    if request.logprobs is not None:
+        limits.check_range("logprobs", request.logprobs, 0, limits.MAX_LOGPROBS)
+    _check_logits(request, info)
+    return commit_limit
+
+
+def _check_logits(request: VerifyOpen, info: ModelInfo) -> None:
+    logits = request.logits
+    limits.check_logits(logits, info.vocab_size)
+    limits.check_range("prompt_len", logits.prompt_len, 0, len(request.prefix))
+    allowed = logits.allowed_token_ids
+    if logits.min_tokens and allowed and set(request.stop_token_ids).issuperset(allowed):
+        raise InvalidRequest(
+            "before min_tokens none of allowed_token_ids may be generated", param="min_tokens"
+        )
