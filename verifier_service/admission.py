@@ -33,6 +33,9 @@ def _check_logits(request: VerifyOpen, info: ModelInfo) -> None:
     limits.check_logits(logits, info.vocab_size)
     limits.check_range("prompt_len", logits.prompt_len, 0, len(request.prefix))
     allowed = logits.allowed_token_ids
+    if request.grammar is not None and (logits.min_tokens or allowed):
+        param = "min_tokens" if logits.min_tokens else "allowed_token_ids"
+        raise InvalidRequest(f"{param} and a grammar can leave no token to choose", param=param)
     if logits.min_tokens and allowed and set(request.stop_token_ids).issuperset(allowed):
         raise InvalidRequest(
             "before min_tokens none of allowed_token_ids may be generated", param="min_tokens"

@@ -10,18 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
-from foredraft.noise import gumbel
 from foredraft.prefix import hash_prefix
-from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
 from verifier_service.admission import check_open
 from verifier_service.core.batching import Share, plan
 from verifier_service.core.kv_blocks import KvBlocks
-from verifier_service.core.logits import Shaper
+from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
-from verifier_service.core.sampling import Draw, GumbelArgmax, choose, gumbel_argmax, process
+from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
+from verifier_service.grammars import Grammars, NoGrammars
 from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
 
@@ -45,6 +43,7 @@ class VerifierEngine:
         prefill_rows: int = 64,
         idle_steps: int = 0,
         argmax: GumbelArgmax = gumbel_argmax,
+        grammars: Grammars | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -53,6 +52,7 @@ class VerifierEngine:
         self._prefill_rows = prefill_rows
         self._idle_steps = idle_steps
         self._argmax = argmax
+        self._grammars = grammars or NoGrammars()
         self._clock = clock
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
@@ -67,6 +67,11 @@ class VerifierEngine:
         return self._model.info
 
     @property
+    def model(self) -> TargetModel:
+        """The target model, for what is asked of it beside rounds."""
+        return self._model
+
+    @property
     def kv(self) -> KvBlocks:
         """The KV reservations."""
         return self._kv
@@ -78,10 +83,18 @@ class VerifierEngine:
             s.pending is not None or s.cached + 1 < len(s.tokens) for s in self._sessions.values()
         )
 
-    def open(self, request: VerifyOpen) -> int:
+    def guide(self, grammar: Grammar) -> Guide:
+        """Return a new text's guide; it may take long, and any thread may ask.
+
+        Raise InvalidRequest naming grammar.
+        """
+        return self._grammars.guide(grammar)
+
+    def open(self, request: VerifyOpen, guide: Guide | None = None) -> int:
         """Reserve KV for the session's worst case and return its handle; prefill starts at once.
 
-        Raise InvalidRequest naming the field, or Overloaded.
+        guide is that of request.grammar, if there is one. Raise InvalidRequest naming the field, or
+        Overloaded.
         """
         info, commit_limit = self.info, check_open(request, self.info)
         self._opened += 1
@@ -99,7 +112,7 @@ class VerifierEngine:
             max_len=info.max_len,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
-            shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix),
+            shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix, guide),
             logprobs=request.logprobs,
         )
         return handle
@@ -184,24 +197,6 @@ class VerifierEngine:
                 session.learn(token, raw[key])
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
-
-    def scores(
-        self, text: Sequence[int], sampling: SamplingParams, tokens: Sequence[int]
-    ) -> list[float]:
-        """Return what the choice after text compares, log p + g, of some tokens; for audits.
-
-        Up to one constant for all of them; at temperature 0 it is the logit, and -inf is excluded.
-        """
-        slot = self._model.alloc(len(text))
-        try:
-            logits = self._model.forward([Segment(slot, 0, text, 1)])
-        finally:
-            self._model.free(slot)
-        if sampling.temperature == 0:
-            return [float(logits[0, token]) for token in tokens]
-        z = process(logits, [Draw(sampling, len(text))])[0]
-        noise = gumbel(sampling.seed, np.array([len(text)]), np.array([tokens]))[0]
-        return [float(z[token] + g) for token, g in zip(tokens, noise, strict=True)]
 
     def _shape(self, parts: Sequence[tuple[int, int]], logits: Logits) -> dict[int, Logits]:
         """Change logits in place as the sessions ask; return each one's rows as they were.

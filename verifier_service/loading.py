@@ -9,15 +9,16 @@ import time
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import tokenizer_hash
+from foredraft.model_files import tokenizer_file, tokenizer_hash
 from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
+from verifier_service.grammars import Grammars, NoGrammars, TokenGrammars
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
 from verifier_service.model.attention_native import NativeAttention, supports
-from verifier_service.model.checkpoint import longest_text
+from verifier_service.model.checkpoint import load_config, longest_text
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
 from verifier_service.model.native_forward import NativeForward, fits_native
@@ -68,7 +69,17 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
         prefill_rows=config.prefill_rows,
         idle_steps=config.idle_steps,
         argmax=best_argmax(),
+        grammars=_grammars(config, model),
     )
+
+
+def _grammars(config: VerifierConfig, model: SlottedModel) -> Grammars:
+    """Return grammars over the model's tokenizer, if that lies beside it."""
+    found = tokenizer_file(config.model)
+    eos = load_config(config.model).eos_token_id
+    if found is None or eos is None:
+        return NoGrammars()
+    return TokenGrammars(found, model.info.vocab_size, [eos] if isinstance(eos, int) else eos)
 
 
 def load_target(config: VerifierConfig) -> SlottedModel:

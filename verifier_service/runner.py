@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Unavailable
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
+from verifier_service.core.logits import Guide
 from verifier_service.engine import VerifierEngine
+from verifier_service.scores import scores
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,11 @@ class Runner:
     async def open(self, request: VerifyOpen) -> int:
         """Open a session and return its handle."""
         engine = self.engine
-        opening = self._call(lambda: engine.open(request))
+        guide: Guide | None = None
+        if request.grammar is not None:
+            # Not in the worker: a large grammar takes long, and others' rounds need not wait.
+            guide = await asyncio.to_thread(engine.guide, request.grammar)
+        opening = self._call(lambda: engine.open(request, guide))
         try:
             handle: int = await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -110,9 +116,9 @@ class Runner:
     async def scores(
         self, text: Sequence[int], sampling: SamplingParams, tokens: Sequence[int]
     ) -> list[float]:
-        """Return VerifierEngine.scores."""
-        engine = self.engine
-        found: list[float] = await self._call(lambda: engine.scores(text, sampling, tokens))
+        """Return scores.scores of the target model."""
+        model = self.engine.model
+        found: list[float] = await self._call(lambda: scores(model, text, sampling, tokens))
         return found
 
     def close(self, handle: int) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from deployments.ingress.structured import ResponseFormat, StructuredOutputs
 from deployments.orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_BIASES, MAX_LOGPROBS
-from foredraft.types import Acceptance, LogitsParams, Proposal, SamplingParams
+from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_LOGPROBS, check_range
+from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "prompt_logprobs": (),
     "suffix": ("",),
-    "response_format": ({"type": "text"},),
     "truncate_prompt_tokens": (),
 }
 _HARMLESS = {"user", "request_id", "session_id", "priority", "cache_salt", "metadata", "store"}
@@ -100,6 +100,8 @@ class CompletionRequest(BaseModel):
     logit_bias: dict[int, float] | None = Field(None, max_length=MAX_BIASES)
     allowed_token_ids: list[StrictInt] | None = Field(None, min_length=1)
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: StrictBool = False
@@ -167,6 +169,21 @@ class CompletionRequest(BaseModel):
             logit_bias=tuple((self.logit_bias or {}).items()),
             allowed_token_ids=tuple(self.allowed_token_ids or ()),
         )
+
+    def grammar(self) -> Grammar | None:
+        """What the text must follow, if anything; raise InvalidRequest where it is said twice."""
+        found = self.response_format.grammar() if self.response_format else None
+        field = "response_format"
+        if self.structured_outputs is not None:
+            field = "structured_outputs"
+            if found is not None:
+                raise InvalidRequest(f"response_format and {field} exclude each other", param=field)
+            found = self.structured_outputs.as_grammar()
+        if found is not None:
+            check_range(f"{field} length", len(found.text), 1, MAX_GRAMMAR)
+            if not found.text.isascii() and any("\ud800" <= c <= "\udfff" for c in found.text):
+                raise InvalidRequest(f"{field} is no valid Unicode", param=field)
+        return found
 
 
 class ModelNotFound(InvalidRequest):

@@ -138,4 +138,5 @@ class Ingress:
             speculate=request.speculative.enabled,
             logits=logits,
             logprobs=request.logprobs,
+            grammar=request.grammar(),
         )

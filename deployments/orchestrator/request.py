@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.orchestrator.report import RoundStats, SpeculationReport
-from foredraft.types import Committed, FinishReason, LogitsParams, SamplingParams
+from foredraft.types import Committed, FinishReason, Grammar, LogitsParams, SamplingParams
 
 _UNCHANGED = LogitsParams()
 
@@ -18,7 +18,7 @@ class GenerationRequest:
     is the last token committed. speculate False decodes plainly. timeout_s bounds the whole request
     from its start, retries included; None sets no bound. logits is what is done to the target's
     logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
-    many of the likeliest ones beside it.
+    many of the likeliest ones beside it. The generated text follows grammar, if there is one.
     """
 
     session_id: str
@@ -30,6 +30,7 @@ class GenerationRequest:
     timeout_s: float | None = None
     logits: LogitsParams = _UNCHANGED
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

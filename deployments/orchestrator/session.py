@@ -118,6 +118,7 @@ class Session:
             acceptance,
             replace(request.logits, prompt_len=len(request.prompt)),
             request.logprobs,
+            request.grammar,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:

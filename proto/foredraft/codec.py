@@ -23,6 +23,8 @@ from foredraft.types import (
     DraftOpened,
     DraftParams,
     FirstTokens,
+    Grammar,
+    GrammarKind,
     LogitsParams,
     ModelInfo,
     Proposal,
@@ -266,6 +268,8 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         acceptance=o.acceptance,
         logits=logits_to_pb(o.logits),
         logprobs=o.logprobs,
+        grammar_kind=o.grammar.kind if o.grammar else "",
+        grammar=o.grammar.text if o.grammar else "",
     )
 
 
@@ -276,6 +280,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("max_new_tokens", m.max_new_tokens, 1, limits.MAX_PREFIX)
     limits.check_range("max_draft", m.max_draft, 0, limits.MAX_DRAFT)
     limits.check_range("logprobs", m.logprobs, 0, limits.MAX_LOGPROBS)
+    limits.check_range("grammar length", len(m.grammar), 0, limits.MAX_GRAMMAR)
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -286,6 +291,9 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         _named("acceptance", Acceptance, m.acceptance or Acceptance.COUPLED),
         logits_from_pb(m.logits),
         m.logprobs if m.HasField("logprobs") else None,
+        Grammar(_named("grammar_kind", GrammarKind, m.grammar_kind), m.grammar)
+        if m.grammar_kind
+        else None,
     )
 
 

@@ -53,11 +53,16 @@ def expand_compressed(config: Any) -> None:
         stored["dequantize"] = True
 
 
-def tokenizer_hash(model: Path) -> str:
-    """Return the SHA-256 of the tokenizer.json in the model's folder or beside it, "" if none."""
+def tokenizer_file(model: Path) -> Path | None:
+    """Return the tokenizer.json in the model's folder or beside it, None if there is none."""
     model = model.resolve()
     places = (model / TOKENIZER, model.parent / "tokenizer" / TOKENIZER, model.parent / TOKENIZER)
-    found = next((path for path in places if path.is_file()), None)
+    return next((path for path in places if path.is_file()), None)
+
+
+def tokenizer_hash(model: Path) -> str:
+    """Return the SHA-256 of the model's tokenizer_file, "" if there is none."""
+    found = tokenizer_file(model)
     return sha256(found) if found else ""
 
 

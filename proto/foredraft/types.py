@@ -42,6 +42,14 @@ class FirstTokens(StrEnum):
     LOOKUP = "lookup"
 
 
+class GrammarKind(StrEnum):
+    """How the text of a grammar is to be read."""
+
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    LARK = "lark"
+
+
 class FinishReason(StrEnum):
     """Why a session ended, in the words of the OpenAI API."""
 
@@ -88,6 +96,13 @@ class LogitsParams:
     min_tokens: int = 0
     logit_bias: tuple[tuple[int, float], ...] = ()
     allowed_token_ids: tuple[int, ...] = ()
+
+
+class Grammar(NamedTuple):
+    """What the generated text must follow."""
+
+    kind: GrammarKind
+    text: str
 
 
 class TokenLogprobs(NamedTuple):
@@ -233,6 +248,7 @@ class VerifyOpen:
     acceptance: Acceptance = Acceptance.COUPLED
     logits: LogitsParams = LogitsParams()
     logprobs: int | None = None
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

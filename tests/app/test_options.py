@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -24,6 +26,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "logprobs": 0,
     },
     "logit_bias": {"logit_bias": {"200": 4, "201": -100}},
+    "json_schema": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {
+                "name": "point",
+                "schema": {
+                    "type": "object",
+                    "properties": {"x": {"type": "integer"}, "name": {"type": "string"}},
+                    "required": ["x", "name"],
+                    "additionalProperties": False,
+                },
+            },
+        }
+    },
+    "regex": {"structured_outputs": {"regex": r"(self\.[a-z_]+ = [a-z_]+\n *){2,5}"}},
+    "choice": {"structured_outputs": {"choice": ["return None", "return self", "pass"]}},
     "allowed_token_ids": {"allowed_token_ids": list(range(1, 900, 3))},
 }
 
@@ -50,6 +68,20 @@ async def test_speculation_changes_nothing(
         changed |= await answer(cluster, True, body) != plain
     # An EOS is too rare to be met here.
     assert changed or options == OPTIONS["ignore_eos"]
+
+
+async def test_structured_text_is_what_was_asked_for(cluster: RunningCluster) -> None:
+    body = {"prompt": prompts(1)[0], "max_tokens": 200, "temperature": 0.8, "seed": 3}
+    choice = await answer(cluster, True, body | OPTIONS["choice"])
+    assert choice["text"] in OPTIONS["choice"]["structured_outputs"]["choice"]
+    assert choice["finish_reason"] == "stop"
+    regex = {"structured_outputs": {"regex": r"[a-z]{3,9}\([0-9]{1,4}\)"}}
+    assert re.fullmatch(
+        regex["structured_outputs"]["regex"], (await answer(cluster, True, body | regex))["text"]
+    )
+    point = await answer(cluster, True, body | OPTIONS["json_schema"])
+    if point["finish_reason"] == "stop":
+        assert json.loads(point["text"]).keys() == {"x", "name"}
 
 
 async def test_penalties_make_a_text_repeat_itself_less(cluster: RunningCluster) -> None:

@@ -7,6 +7,7 @@ to the row. So each position of a draft has the distribution that plain decoding
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +19,33 @@ Row = npt.NDArray[np.float32]
 Change = Callable[[Row, Sequence[int]], None]
 
 
+class Guide(Protocol):
+    """Says which tokens a grammar allows; it follows one generated text."""
+
+    def extend(self, token: int) -> None:
+        """Take in the text's next token."""
+
+    def allowed(self, branch: Sequence[int]) -> npt.NDArray[np.bool_]:
+        """Return which tokens may follow text + branch [vocabulary]."""
+
+
 class Shaper:
     """Changes the rows of one session, whose text grows by `extend`.
 
     The order is vLLM's: allowed tokens, min_tokens, logit_bias, then the repetition, frequency and
-    presence penalties.
+    presence penalties; and last the grammar, if there is a guide.
     """
 
     def __init__(
-        self, params: LogitsParams, stops: frozenset[int], vocab_size: int, text: Sequence[int]
+        self,
+        params: LogitsParams,
+        stops: frozenset[int],
+        vocab_size: int,
+        text: Sequence[int],
+        guide: Guide | None = None,
     ) -> None:
         self._params = params
+        self._guide = guide
         self._length = 0
         self._stops = np.array(sorted(stops), dtype=np.intp)
         self._barred = _others(params.allowed_token_ids, vocab_size)
@@ -52,6 +69,8 @@ class Shaper:
             self._seen[token] = True
             if self._length >= self._params.prompt_len:
                 self._generated[token] += 1
+                if self._guide is not None:
+                    self._guide.extend(token)
             self._length += 1
 
     def shape(self, logits: npt.NDArray[np.float32], branches: Sequence[Sequence[int]]) -> None:
@@ -68,6 +87,7 @@ class Shaper:
             (self._bias, bool(p.logit_bias)),
             (self._repetition, p.repetition_penalty != 1),
             (self._repeated, p.frequency_penalty != 0 or p.presence_penalty != 0),
+            (self._obey, self._guide is not None),
         )
 
     def _allow(self, row: Row, branch: Sequence[int]) -> None:
@@ -97,6 +117,10 @@ class Shaper:
             np.add.at(generated, list(branch), np.float32(1))
         row -= np.float32(self._params.frequency_penalty) * generated
         row -= np.float32(self._params.presence_penalty) * (generated > 0)
+
+    def _obey(self, row: Row, branch: Sequence[int]) -> None:
+        assert self._guide is not None
+        row[~self._guide.allowed(branch)] = -np.inf
 
 
 def _others(allowed: Sequence[int], vocab_size: int) -> npt.NDArray[np.bool_]:

@@ -22,6 +22,8 @@ from foredraft.types import (
     DraftOpened,
     DraftParams,
     FirstTokens,
+    Grammar,
+    GrammarKind,
     LogitsParams,
     ModelInfo,
     Proposal,
@@ -151,6 +153,9 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.sampled_from(Acceptance),
             logits,
             st.one_of(st.none(), st.integers(0, 20)),
+            st.one_of(
+                st.none(), st.builds(Grammar, st.sampled_from(GrammarKind), st.text(max_size=20))
+            ),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
@@ -240,6 +245,12 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
     (codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
     (codec.verify_open_from_pb, verify_open(logprobs=21), "logprobs"),
+    (codec.verify_open_from_pb, verify_open(grammar_kind="yaml"), "grammar_kind"),
+    (
+        codec.verify_open_from_pb,
+        verify_open(grammar_kind="regex", grammar="a" * 65_537),
+        "grammar length",
+    ),
     (codec.verify_open_from_pb, verify_open(logits={"biased_token_ids": [1]}), "logit_bias"),
     (
         codec.verify_open_from_pb,

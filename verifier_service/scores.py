@@ -1,0 +1,31 @@
+"""What a choice of the target's compares: for audits, which ask by how little two tokens parted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foredraft.noise import gumbel
+from foredraft.types import SamplingParams
+from verifier_service.core.sampling import Draw, process
+from verifier_service.model.port import Segment, TargetModel
+
+
+def scores(
+    model: TargetModel, text: Sequence[int], sampling: SamplingParams, tokens: Sequence[int]
+) -> list[float]:
+    """Return what the choice after text compares, log p + g, of some tokens.
+
+    Up to one constant for all of them; at temperature 0 it is the logit, and -inf is excluded.
+    """
+    slot = model.alloc(len(text))
+    try:
+        logits = model.forward([Segment(slot, 0, text, 1)])
+    finally:
+        model.free(slot)
+    if sampling.temperature == 0:
+        return [float(logits[0, token]) for token in tokens]
+    z = process(logits, [Draw(sampling, len(text))])[0]
+    noise = gumbel(sampling.seed, np.array([len(text)]), np.array([tokens]))[0]
+    return [float(z[token] + g) for token, g in zip(tokens, noise, strict=True)]
