@@ -1,10 +1,10 @@
-"""The bodies of one completion: a whole answer, or the chunks of a stream."""
+"""The bodies of one request: whole answers, or the chunks of a stream."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -21,7 +21,12 @@ class Answer:
     """The bodies of one request's answer: one id and creation time for all of them."""
 
     def __init__(
-        self, model: str, request: CompletionRequest, prompt_tokens: int, tokenizer: Tokenizer
+        self,
+        model: str,
+        request: CompletionRequest,
+        prompt_tokens: int,
+        choices: int,
+        tokenizer: Tokenizer,
     ) -> None:
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -31,59 +36,71 @@ class Answer:
         }
         self._request = request
         self._prompt_tokens = prompt_tokens
-        self._logprobs = LogprobsText(tokenizer)
+        self._logprobs = [LogprobsText(tokenizer) for _ in range(choices)]
 
-    def whole(self, answer: Collected) -> dict[str, Any]:
+    def whole(self, answers: Sequence[Collected]) -> dict[str, Any]:
         """The body of a request that does not stream."""
-        last = Delta(answer.text, tuple(answer.tokens), answer.finish_reason, answer.report)
+        choices = [
+            self._choice(index, Delta(a.text, tuple(a.tokens), a.finish_reason, a.report))
+            for index, a in enumerate(answers)
+        ]
         return self._head | {
-            "choices": [self._choice(last)],
-            "usage": usage(self._prompt_tokens, len(answer.tokens)),
-            "metrics": self._metrics(answer.report),
+            "choices": choices,
+            "usage": usage(self._prompt_tokens, sum(len(a.tokens) for a in answers)),
+            "metrics": self._metrics([a.report for a in answers]),
         }
 
-    async def events(self, first: Delta, rest: AsyncGenerator[Delta]) -> AsyncIterator[bytes]:
+    async def events(
+        self, first: tuple[int, Delta], rest: AsyncGenerator[tuple[int, Delta]]
+    ) -> AsyncIterator[bytes]:
         """The server-sent events of a stream; an error becomes an event, then [DONE]."""
         options = self._request.stream_options
         completion_tokens = 0
-        report = None
+        reports: list[dict[str, Any] | None] = [None] * len(self._logprobs)
         try:
             async with aclosing(rest):
-                delta: Delta | None = first
-                while delta is not None:
+                item: tuple[int, Delta] | None = first
+                while item is not None:
+                    index, delta = item
                     completion_tokens += len(delta.tokens)
-                    report = delta.report or report
+                    reports[index] = delta.report or reports[index]
                     if delta.text or delta.tokens or delta.finish_reason:
-                        chunk = self._head | {"choices": [self._choice(delta)]}
+                        chunk = self._head | {"choices": [self._choice(index, delta)]}
                         if options and options.continuous_usage_stats:
                             chunk["usage"] = usage(self._prompt_tokens, completion_tokens)
                         yield sse(chunk)
-                    delta = await anext(rest, None)
+                    item = await anext(rest, None)
             if options and options.include_usage:
                 yield sse(
                     self._head
                     | {
                         "choices": [],
                         "usage": usage(self._prompt_tokens, completion_tokens),
-                        "metrics": self._metrics(report),
+                        "metrics": self._metrics(reports),
                     }
                 )
         except ForedraftError as error:
             yield sse(errors.body_of(error))
         yield DONE
 
-    def _metrics(self, report: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the speculation report, with the trace of lengths only if it was asked for."""
-        if report is not None and not self._request.speculative.trace:
-            report = {key: value for key, value in report.items() if key != "decisions"}
-        return {"speculative_decoding": report}
+    def _metrics(self, reports: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
+        """Return the speculation report, one for each choice where there are several.
 
-    def _choice(self, delta: Delta) -> dict[str, Any]:
+        The trace of lengths is in it only if it was asked for.
+        """
+        hidden = () if self._request.speculative.trace else ("decisions",)
+        shown = [
+            report and {key: value for key, value in report.items() if key not in hidden}
+            for report in reports
+        ]
+        return {"speculative_decoding": shown[0] if len(shown) == 1 else shown}
+
+    def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
         reason = None if delta.finish_reason is None else str(delta.finish_reason)
         choice: dict[str, Any] = {
-            "index": 0,
+            "index": index,
             "text": delta.text,
-            "logprobs": self._logprobs.of(delta.tokens),
+            "logprobs": self._logprobs[index].of(delta.tokens),
             "finish_reason": reason,
         }
         if self._request.return_token_ids:

@@ -17,6 +17,9 @@ from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, Samplin
 _log = logging.getLogger(__name__)
 
 DEFAULT_MAX_TOKENS = 16
+MAX_N = 16
+# Prompts times n.
+MAX_CHOICES = 64
 MAX_STOP = 16
 MAX_STOP_LENGTH = 256
 MAX_STOP_TOKENS = 128
@@ -24,7 +27,6 @@ MAX_STOP_TOKENS = 128
 # Fields of the API that would change the output and are not served: only their neutral value
 # passes, because silently ignoring them would break the promise.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "prompt_logprobs": (),
@@ -84,6 +86,7 @@ class CompletionRequest(BaseModel):
 
     model: str | None = None
     prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
+    n: StrictInt | None = Field(1, ge=1, le=MAX_N)
     max_tokens: StrictInt | None = Field(DEFAULT_MAX_TOKENS, ge=1, le=1 << 20)
     temperature: float | None = Field(1.0, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(1.0, gt=0, le=1, allow_inf_nan=False)
@@ -137,20 +140,28 @@ class CompletionRequest(BaseModel):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     @property
-    def one_prompt(self) -> str | list[int]:
-        """The single prompt; raise InvalidRequest when there are several or none."""
-        prompt = self.prompt
-        if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
-            if len(prompt) > 1:
-                raise InvalidRequest("one prompt per request", param="prompt")
-            prompt = prompt[0]
-        if not prompt:
-            raise InvalidRequest("prompt is empty", param="prompt")
-        return prompt  # type: ignore[return-value]
+    def samples(self) -> int:
+        """How many answers each prompt gets."""
+        return self.n or 1
 
-    def sampling(self) -> SamplingParams:
-        """The sampling parameters, null fields at their defaults; without a seed, a fresh one."""
-        seed = secrets.randbits(63) if self.seed is None else self.seed
+    @property
+    def prompts(self) -> list[str] | list[list[int]]:
+        """All prompts; raise InvalidRequest when there are too many, or one is empty."""
+        prompt = self.prompt
+        several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
+        prompts: list[Any] = prompt if several else [prompt]  # type: ignore[assignment]
+        if len(prompts) * self.samples > MAX_CHOICES:
+            raise InvalidRequest(f"at most {MAX_CHOICES} answers in all", param="prompt")
+        if not all(prompts):
+            raise InvalidRequest("prompt is empty", param="prompt")
+        return prompts
+
+    def sampling(self, sample: int) -> SamplingParams:
+        """The sampling parameters of a prompt's answer, null fields at their defaults.
+
+        Answer number i has seed + i, and without a seed a fresh one.
+        """
+        seed = secrets.randbits(63) if self.seed is None else self.seed + sample
         return SamplingParams(
             temperature=1.0 if self.temperature is None else self.temperature,
             top_k=max(self.top_k or 0, 0),

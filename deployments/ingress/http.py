@@ -6,6 +6,7 @@
 import asyncio
 import time
 import uuid
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +20,9 @@ from deployments.config import ForedraftConfig, model_path
 from deployments.ingress import errors
 from deployments.ingress.answer import Answer
 from deployments.ingress.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
-from deployments.ingress.streaming import Collected, Stops, deltas
+from deployments.ingress.merge import merged
+from deployments.ingress.streaming import Collected, Delta, Stops, deltas
+from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.memory import Memories
 from deployments.orchestrator.pipeline import generate, how
 from deployments.orchestrator.request import GenerationRequest
@@ -57,28 +60,44 @@ class Ingress:
 
     @app.post("/v1/completions")
     async def completions(self, request: CompletionRequest) -> Response:
-        """Complete a prompt; with stream=true one event per committed block."""
+        """Complete prompts, n times each; with stream=true one event per committed block."""
         request.check(self._config.model_name)
-        prompt = self._tokens(request.one_prompt)
-        generation = self._generation(request, prompt)
+        prompts = [self._tokens(prompt) for prompt in request.prompts]
+        asked = [
+            self._generation(request, prompt, sample)
+            for prompt in prompts
+            for sample in range(request.samples)
+        ]
         config = request.speculative.applied_to(self._config.orchestrator)
-        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
-        kind = (generation.sampling.temperature > 0, config.proposal, config.draft, config.adl)
-        memory = self._memories.of(kind)
-        events = generate(
-            generation, self._drafters, self._verifiers, config, time.monotonic, memory
+        answer = Answer(
+            self._config.model_name, request, sum(map(len, prompts)), len(asked), self._tokenizer
         )
-        answer = Answer(self._config.model_name, request, len(prompt), self._tokenizer)
-        stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        stream = deltas(events, self._tokenizer, stops, how(generation, config))
+        stream = merged([self._deltas(request, generation, config) for generation in asked])
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
             return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")
-        whole = Collected()
+        whole = [Collected() for _ in asked]
         async with aclosing(stream):
-            async for delta in stream:
-                whole.add(delta)
+            async for index, delta in stream:
+                whole[index].add(delta)
         return JSONResponse(answer.whole(whole))
+
+    def _deltas(
+        self, request: CompletionRequest, generation: GenerationRequest, config: OrchestratorConfig
+    ) -> AsyncGenerator[Delta]:
+        """Return one answer, as it is decoded."""
+        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
+        kind = (generation.sampling.temperature > 0, config.proposal, config.draft, config.adl)
+        events = generate(
+            generation,
+            self._drafters,
+            self._verifiers,
+            config,
+            time.monotonic,
+            self._memories.of(kind),
+        )
+        stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
+        return deltas(events, self._tokenizer, stops, how(generation, config))
 
     @app.get("/v1/models")
     async def models(self) -> dict[str, Any]:
@@ -122,7 +141,9 @@ class Ingress:
             raise InvalidRequest("prompt is empty", param="prompt")
         return tokens
 
-    def _generation(self, request: CompletionRequest, prompt: tuple[int, ...]) -> GenerationRequest:
+    def _generation(
+        self, request: CompletionRequest, prompt: tuple[int, ...], sample: int
+    ) -> GenerationRequest:
         vocab_size, logits = self._tokenizer.get_vocab_size(), request.logits()
         check_logits(logits, vocab_size)
         stops = tuple(request.stop_token_ids or ())
@@ -132,7 +153,7 @@ class Ingress:
         return GenerationRequest(
             session_id=uuid.uuid4().hex,
             prompt=prompt,
-            sampling=request.sampling(),
+            sampling=request.sampling(sample),
             max_new_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
             stop_token_ids=stops,
             speculate=request.speculative.enabled,

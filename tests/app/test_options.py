@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
@@ -116,3 +117,52 @@ async def test_a_stop_token_ends_the_text_and_is_none_of_it(cluster: RunningClus
     assert (cut["finish_reason"], cut["token_ids"]) == ("stop", free["token_ids"][: first + 1])
     tokenizer = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
     assert cut["text"] == tokenizer.decode(free["token_ids"][:first])
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_several_prompts_and_samples_are_as_one_by_one(
+    cluster: RunningCluster, stream: bool
+) -> None:
+    asked = {"max_tokens": 24, "temperature": 0.8, "logprobs": 0, "return_token_ids": True}
+    texts = prompts(2)
+    alone = []
+    for text in texts:
+        for seed in (40, 41, 42):
+            _, body = await post(cluster, asked | {"prompt": text, "seed": seed})
+            alone.append(body["choices"][0] | {"index": len(alone)})
+    together = asked | {"prompt": texts, "n": 3, "seed": 40}
+    if stream:
+        choices, usage = await streamed(cluster, together)
+    else:
+        _, body = await post(cluster, together)
+        choices, usage = body["choices"], body["usage"]
+        assert len(body["metrics"]["speculative_decoding"]) == 6
+    assert choices == alone
+    assert usage["completion_tokens"] == sum(len(c["token_ids"]) for c in alone)
+
+
+async def streamed(
+    cluster: RunningCluster, body: dict[str, Any]
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the choices that a stream's chunks add up to, and the usage."""
+    asked = body | {"stream": True, "stream_options": {"include_usage": True}}
+    choices: dict[int, dict[str, Any]] = {}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{cluster.url}/v1/completions", json=asked) as answer,
+    ):
+        async for line in answer.content:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line.removeprefix(b"data: "))
+            usage = chunk.get("usage")
+            for part in chunk["choices"]:
+                whole = choices.setdefault(part["index"], part)
+                if whole is part:
+                    continue
+                whole["text"] += part["text"]
+                whole["token_ids"] += part["token_ids"]
+                whole["finish_reason"] = part["finish_reason"]
+                for key, values in (part["logprobs"] or {}).items():
+                    whole["logprobs"][key] += values
+    return [choices[index] for index in sorted(choices)], usage
