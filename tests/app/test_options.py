@@ -17,7 +17,7 @@ from tests.app.test_api import post
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": 3},
-    "stop_token_ids": {"stop_token_ids": [200, 201, 202, 260, 270]},
+    "stop_token_ids": {"stop_token_ids": list(range(200, 1400, 10))},
     "min_tokens": {"min_tokens": 40, "stop": ["\n", "("]},
     "ignore_eos": {"ignore_eos": True},
     "penalties": {
