@@ -24,6 +24,12 @@ def check_open(request: VerifyOpen, info: ModelInfo) -> int:
         )
     if request.logprobs is not None:
         limits.check_range("logprobs", request.logprobs, 0, limits.MAX_LOGPROBS)
+    if request.prompt_logprobs:
+        if request.logprobs is None:
+            raise InvalidRequest("prompt_logprobs needs logprobs", param="prompt_logprobs")
+        # They all travel in one message.
+        entries = len(request.prefix) * (1 + request.logprobs)
+        limits.check_range("prompt_logprobs entries", entries, 0, limits.MAX_PROMPT_LOGPROBS)
     _check_logits(request, info)
     return commit_limit
 

@@ -97,7 +97,7 @@ class VerifierStream:
         try:
             verdict = codec.verdict_from_pb(answer.verdict)
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
-            for told in verdict.logprobs:
+            for told in (*verdict.logprobs, *verdict.prompt_logprobs):
                 tokens = [token for token, _ in told.top]
                 limits.check_tokens("logprobs", tokens, self.model.vocab_size)
         except InvalidRequest as error:

@@ -114,6 +114,7 @@ class VerifierEngine:
             prefix_hash=hash_prefix(request.prefix),
             shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix, guide),
             logprobs=request.logprobs,
+            heard=[] if request.prompt_logprobs else None,
         )
         return handle
 
@@ -158,11 +159,11 @@ class VerifierEngine:
                 session.pending.started = started
             if share.decides:
                 draws.extend(session.draws())
-        logits = self._model.forward(segments)
-        parts = [(share.key, s.wanted) for share, s in zip(shares, segments, strict=True)]
+        logits = self._heed(shares, self._model.forward(segments))
+        parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
         raw = self._shape(parts, logits)
         chosen = choose(logits, draws, self._argmax)
-        decisions = self._judge(shares, segments, chosen, logits)
+        decisions = self._judge(parts, chosen, logits)
         spent = self._clock() - started
         for share in shares:
             # Whoever was served goes to the end of the queue.
@@ -198,6 +199,19 @@ class VerifierEngine:
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
 
+    def _heed(self, shares: Sequence[Share], logits: Logits) -> Logits:
+        """Show sessions the rows that tell of their prefixes; return the deciding rows."""
+        deciding: list[int] = []
+        first = 0
+        for share in shares:
+            session = self._sessions[share.key]
+            heeded, count = session.heeded(share), session.deciding(share)
+            if heeded:
+                session.hear(logits[first : first + heeded])
+            deciding += range(first + heeded, first + heeded + count)
+            first += heeded + count
+        return logits if len(deciding) == first else logits[deciding]
+
     def _shape(self, parts: Sequence[tuple[int, int]], logits: Logits) -> dict[int, Logits]:
         """Change logits in place as the sessions ask; return each one's rows as they were.
 
@@ -216,22 +230,24 @@ class VerifierEngine:
 
     def _judge(
         self,
-        shares: Sequence[Share],
-        segments: Sequence[Segment],
+        parts: Sequence[tuple[int, int]],
         chosen: Sequence[int | None],
         logits: Logits,
     ) -> dict[int, Decision | None]:
-        """Return, by handle, what the rules make of the rounds; None where a row is unusable."""
+        """Return, by handle, what the rules make of the rounds; None where a row is unusable.
+
+        parts are as for _shape.
+        """
         decisions: dict[int, Decision | None] = {}
         first = 0
-        for share, segment in zip(shares, segments, strict=True):
-            if not share.decides:
+        for key, count in parts:
+            if not count:
                 continue
-            end = first + segment.wanted
+            end = first + count
             tokens = [token for token in chosen[first:end] if token is not None]
-            sound = len(tokens) == segment.wanted
-            session = self._sessions[share.key]
-            decisions[share.key] = session.judge(tokens, logits[first:end]) if sound else None
+            session = self._sessions[key]
+            sound = len(tokens) == count
+            decisions[key] = session.judge(tokens, logits[first:end]) if sound else None
             first = end
         return decisions
 

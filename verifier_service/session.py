@@ -47,7 +47,7 @@ class Session:
     It is the first row of the next forward. known are tokens that the target has chosen already but
     no round has asked for; while a round is under way there are none. logprobs is how many likely
     tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
-    of known.
+    of known. heard are those of the prefix's tokens, until the first verdict; None if not asked.
     """
 
     session_id: str
@@ -61,6 +61,7 @@ class Session:
     prefix_hash: int
     shaper: Shaper
     logprobs: int | None = None
+    heard: list[TokenLogprobs] | None = None
     cached: int = 0
     known: list[int] = field(default_factory=list)
     known_logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -164,12 +165,30 @@ class Session:
         """Return the rows of a share as the model takes them."""
         if not share.decides:
             end = self.cached + share.rows
-            return Segment(self.slot, self.cached, self.tokens[self.cached : end], 0)
+            return Segment(
+                self.slot, self.cached, self.tokens[self.cached : end], self.heeded(share)
+            )
         assert self.pending is not None
         draft, parents = self.pending.rest.draft, self.pending.rest.parents
         rows = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
-        return Segment(self.slot, self.cached, rows, 1 + len(draft), tree)
+        return Segment(
+            self.slot, self.cached, rows, self.heeded(share) + self.deciding(share), tree
+        )
+
+    def deciding(self, share: Share) -> int:
+        """Return how many of a share's rows, its last ones, decide the round."""
+        return 1 + len(self.pending.rest.draft) if share.decides and self.pending else 0
+
+    def heeded(self, share: Share) -> int:
+        """Return how many rows, before those, tell of the prefix's tokens."""
+        return 0 if self.heard is None else share.rows - self.deciding(share)
+
+    def hear(self, raw: Logits) -> None:
+        """Take note of what the heeded rows' logits say of the tokens after each."""
+        assert self.heard is not None
+        after = self.tokens[self.cached + 1 :][: len(raw)]
+        self.heard += self._told(raw, range(len(raw)), after)
 
     def draws(self) -> list[Draw]:
         """Return how each deciding row of the round under way is drawn."""
@@ -242,7 +261,9 @@ class Session:
             timings,
             moved,
             tuple(pending.logprobs),
+            tuple(self.heard or ()),
         )
+        self.heard = None
         self.last = (pending.round, verdict)
         return verdict
 

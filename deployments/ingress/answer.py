@@ -8,11 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from deployments.ingress import errors
 from deployments.ingress.api import CompletionRequest, usage
-from deployments.ingress.logprobs import LogprobsText
+from deployments.ingress.echo import Written
 from deployments.ingress.streaming import DONE, Collected, Delta, sse
 from foredraft.errors import ForedraftError
 
@@ -25,8 +23,7 @@ class Answer:
         model: str,
         request: CompletionRequest,
         prompt_tokens: int,
-        choices: int,
-        tokenizer: Tokenizer,
+        choices: Sequence[Written],
     ) -> None:
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -36,14 +33,11 @@ class Answer:
         }
         self._request = request
         self._prompt_tokens = prompt_tokens
-        self._logprobs = [LogprobsText(tokenizer) for _ in range(choices)]
+        self._choices = choices
 
     def whole(self, answers: Sequence[Collected]) -> dict[str, Any]:
         """The body of a request that does not stream."""
-        choices = [
-            self._choice(index, Delta(a.text, tuple(a.tokens), a.finish_reason, a.report))
-            for index, a in enumerate(answers)
-        ]
+        choices = [self._choice(index, a.delta) for index, a in enumerate(answers)]
         return self._head | {
             "choices": choices,
             "usage": usage(self._prompt_tokens, sum(len(a.tokens) for a in answers)),
@@ -56,7 +50,7 @@ class Answer:
         """The server-sent events of a stream; an error becomes an event, then [DONE]."""
         options = self._request.stream_options
         completion_tokens = 0
-        reports: list[dict[str, Any] | None] = [None] * len(self._logprobs)
+        reports: list[dict[str, Any] | None] = [None] * len(self._choices)
         try:
             async with aclosing(rest):
                 item: tuple[int, Delta] | None = first
@@ -97,10 +91,11 @@ class Answer:
 
     def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
         reason = None if delta.finish_reason is None else str(delta.finish_reason)
+        written = self._choices[index]
         choice: dict[str, Any] = {
             "index": index,
-            "text": delta.text,
-            "logprobs": self._logprobs[index].of(delta.tokens),
+            "text": written.text(delta),
+            "logprobs": written.logprobs(delta),
             "finish_reason": reason,
         }
         if self._request.return_token_ids:

@@ -28,7 +28,6 @@ MAX_STOP_TOKENS = 128
 # passes, because silently ignoring them would break the promise.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
-    "echo": (False,),
     "prompt_logprobs": (),
     "suffix": ("",),
     "truncate_prompt_tokens": (),
@@ -102,6 +101,7 @@ class CompletionRequest(BaseModel):
     repetition_penalty: float | None = Field(1.0, ge=0.01, le=10, allow_inf_nan=False)
     logit_bias: dict[int, float] | None = Field(None, max_length=MAX_BIASES)
     allowed_token_ids: list[StrictInt] | None = Field(None, min_length=1)
+    echo: StrictBool | None = False
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None

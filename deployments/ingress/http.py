@@ -20,6 +20,7 @@ from deployments.config import ForedraftConfig, model_path
 from deployments.ingress import errors
 from deployments.ingress.answer import Answer
 from deployments.ingress.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
+from deployments.ingress.echo import Written
 from deployments.ingress.merge import merged
 from deployments.ingress.streaming import Collected, Delta, Stops, deltas
 from deployments.orchestrator.config import OrchestratorConfig
@@ -69,9 +70,11 @@ class Ingress:
             for sample in range(request.samples)
         ]
         config = request.speculative.applied_to(self._config.orchestrator)
-        answer = Answer(
-            self._config.model_name, request, sum(map(len, prompts)), len(asked), self._tokenizer
-        )
+        told = request.logprobs is not None
+        written = [
+            Written(self._tokenizer, one.prompt if request.echo else (), told) for one in asked
+        ]
+        answer = Answer(self._config.model_name, request, sum(map(len, prompts)), written)
         stream = merged([self._deltas(request, generation, config) for generation in asked])
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
@@ -160,4 +163,5 @@ class Ingress:
             logits=logits,
             logprobs=request.logprobs,
             grammar=request.grammar(),
+            prompt_logprobs=bool(request.echo) and request.logprobs is not None,
         )

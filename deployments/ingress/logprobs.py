@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tokenizers import Tokenizer
 
-from foredraft.types import Committed
+from foredraft.types import TokenLogprobs
 
 # JSON has no infinity; vLLM's stand-in for a token that cannot be.
 _LEAST = -9999.0
@@ -24,29 +24,34 @@ class LogprobsText:
         self._tokenizer = tokenizer
         self._offset = 0
 
-    def of(self, tokens: Sequence[Committed]) -> dict[str, Any] | None:
-        """Return the object of the next tokens, None where nobody asked for logprobs."""
-        told = [(each.token, each.logprobs) for each in tokens if each.logprobs is not None]
-        if not told:
-            return None
-        texts = [self._text(token) for token, _ in told]
-        offsets = []
-        for text in texts:
+    def of(self, told: Iterable[tuple[int, TokenLogprobs | None]]) -> dict[str, Any]:
+        """Return the object of the text's next tokens; nothing is told of a prompt's first one."""
+        texts: list[str] = []
+        logprobs: list[float | None] = []
+        tops: list[dict[str, float] | None] = []
+        offsets: list[int] = []
+        for token, each in told:
+            text = self._text(token)
+            texts.append(text)
+            logprobs.append(None if each is None else _finite(each.logprob))
+            tops.append(None if each is None else self._top(text, each))
             offsets.append(self._offset)
             self._offset += len(text)
-        tops: list[dict[str, float] | None] = []
-        for text, (_, each) in zip(texts, told, strict=True):
-            top = {text: _finite(each.logprob)} if each.top else {}
-            # The chosen token is there too, as in the OpenAI API; of equal texts the best counts.
-            for token, logprob in reversed(each.top):
-                top[self._text(token)] = _finite(logprob)
-            tops.append(dict(sorted(top.items(), key=lambda item: -item[1])) or None)
         return {
             "tokens": texts,
-            "token_logprobs": [_finite(each.logprob) for _, each in told],
+            "token_logprobs": logprobs,
             "top_logprobs": tops,
             "text_offset": offsets,
         }
+
+    def _top(self, text: str, told: TokenLogprobs) -> dict[str, float] | None:
+        """Return the likeliest tokens and the chosen one; of equal texts the best counts."""
+        if not told.top:
+            return None
+        top = {text: _finite(told.logprob)}
+        for token, logprob in reversed(told.top):
+            top[self._text(token)] = _finite(logprob)
+        return dict(sorted(top.items(), key=lambda item: -item[1]))
 
     def _text(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))

@@ -15,7 +15,7 @@ from deployments.ingress.detokenizer import TextStream
 from deployments.ingress.report import speculation
 from deployments.orchestrator.report import How, Tally
 from deployments.orchestrator.request import StepEvent, Summary
-from foredraft.types import Committed, FinishReason
+from foredraft.types import Committed, FinishReason, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Delta:
     tokens: tuple[Committed, ...] = ()
     finish_reason: FinishReason | None = None
     report: dict[str, Any] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ class Collected:
     tokens: list[Committed] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     report: dict[str, Any] | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+
+    @property
+    def delta(self) -> Delta:
+        """The whole answer as one delta."""
+        tokens, told = tuple(self.tokens), self.prompt_logprobs
+        return Delta(self.text, tokens, self.finish_reason, self.report, told)
 
     def add(self, delta: Delta) -> None:
         """Append one delta."""
@@ -55,6 +63,7 @@ class Collected:
         self.tokens.extend(delta.tokens)
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.report = delta.report or self.report
+        self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
 
 
 async def deltas(
@@ -89,9 +98,10 @@ async def deltas(
                 if piece.stopped:
                     report = tally.report(time.monotonic() - start, 0, 0)
                     kept = event.tokens[:count]
-                    yield Delta(sent, kept, FinishReason.STOP, speculation(report))
+                    told = event.prompt_logprobs
+                    yield Delta(sent, kept, FinishReason.STOP, speculation(report), told)
                     return
-            yield Delta(sent, event.tokens)
+            yield Delta(sent, event.tokens, prompt_logprobs=event.prompt_logprobs)
 
 
 def sse(body: dict[str, Any]) -> bytes:

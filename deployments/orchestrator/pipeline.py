@@ -141,7 +141,7 @@ class _Run:
         )
         first = self._tally.rounds == 0
         self._tally.add(step.tokens, stats)
-        self._untold = StepEvent(step.tokens, stats)
+        self._untold = StepEvent(step.tokens, stats, step.prompt_logprobs)
         if first:
             # Somebody waits for the first tokens.
             await self._tell(emit)

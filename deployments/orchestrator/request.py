@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.orchestrator.report import RoundStats, SpeculationReport
-from foredraft.types import Committed, FinishReason, Grammar, LogitsParams, SamplingParams
+from foredraft.types import (
+    Committed,
+    FinishReason,
+    Grammar,
+    LogitsParams,
+    SamplingParams,
+    TokenLogprobs,
+)
 
 _UNCHANGED = LogitsParams()
 
@@ -19,6 +26,7 @@ class GenerationRequest:
     from its start, retries included; None sets no bound. logits is what is done to the target's
     logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
     many of the likeliest ones beside it. The generated text follows grammar, if there is one.
+    prompt_logprobs asks for those of the prompt's tokens, too.
     """
 
     session_id: str
@@ -31,14 +39,19 @@ class GenerationRequest:
     logits: LogitsParams = _UNCHANGED
     logprobs: int | None = None
     grammar: Grammar | None = None
+    prompt_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StepEvent:
-    """The tokens that one round committed, at least one, and what the round cost."""
+    """The tokens that one round committed, at least one, and what the round cost.
+
+    prompt_logprobs, if they were asked for, come with the first one: none for the first token.
+    """
 
     tokens: tuple[Committed, ...]
     stats: RoundStats
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class Session:
         self._opening_len = 0
         # The hash of the prefix after which the drafter had nothing to propose.
         self._barren: int | None = None
+        self._untold = request.prompt_logprobs
         self.finish: FinishReason | None = None
 
     # What is known.
@@ -119,6 +120,8 @@ class Session:
             replace(request.logits, prompt_len=len(request.prompt)),
             request.logprobs,
             request.grammar,
+            # What the first verdict brought is not asked for again.
+            request.prompt_logprobs and not self.generated,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -168,6 +171,10 @@ class Session:
             return None
         check(asked, verdict, self._vocab_size)
         check_logprobs(verdict, self._request.logprobs)
+        due = len(self._request.prompt) - 1 if self._untold else 0
+        if len(verdict.prompt_logprobs) != due:
+            raise CorruptModelOutput("the verifier answered other prompt_logprobs than were due")
+        self._untold = False
         done = commit(asked, verdict, Ending(self.wanted, self._stops))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish
@@ -180,6 +187,7 @@ class Session:
             observation=self._observation(asked, verdict, done.kept),
             ran_ahead=bool(self._predicted),
             hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
+            prompt_logprobs=verdict.prompt_logprobs,
         )
 
     # The drafter.

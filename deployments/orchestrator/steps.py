@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployments.orchestrator.adl import Observation
-from foredraft.types import Candidates, Committed, DraftBlock, Propose, Round
+from foredraft.types import Candidates, Committed, DraftBlock, Propose, Round, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +40,4 @@ class Step:
     observation: Observation | None
     ran_ahead: bool
     hit: bool
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()

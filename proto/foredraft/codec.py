@@ -270,6 +270,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         logprobs=o.logprobs,
         grammar_kind=o.grammar.kind if o.grammar else "",
         grammar=o.grammar.text if o.grammar else "",
+        prompt_logprobs=o.prompt_logprobs,
     )
 
 
@@ -294,6 +295,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         Grammar(_named("grammar_kind", GrammarKind, m.grammar_kind), m.grammar)
         if m.grammar_kind
         else None,
+        m.prompt_logprobs,
     )
 
 
@@ -329,6 +331,7 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         timings=timings_to_pb(v.timings),
         path=v.path,
         logprobs=[logprobs_to_pb(t) for t in v.logprobs],
+        prompt_logprobs=[logprobs_to_pb(t) for t in v.prompt_logprobs],
     )
 
 
@@ -346,4 +349,5 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         timings_from_pb(m.timings),
         tuple(m.path),
         tuple(logprobs_from_pb(t) for t in m.logprobs),
+        tuple(logprobs_from_pb(t) for t in m.prompt_logprobs),
     )

@@ -194,7 +194,8 @@ class Verdict:
 
     path holds the indices of the kept draft tokens, from the root on; empty means the first
     `accepted` ones, as always when the draft is a path. logprobs has an entry for each kept and
-    each next token, if the session asked for them.
+    each next token, if the session asked for them; prompt_logprobs, in the first verdict, one for
+    each token of the prefix but the first.
     """
 
     base: Base
@@ -203,6 +204,7 @@ class Verdict:
     timings: Timings = Timings()
     path: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
 
     @property
     def kept(self) -> Sequence[int]:
@@ -236,7 +238,8 @@ class Propose:
 class VerifyOpen:
     """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1.
 
-    logprobs asks for those of committed tokens, with so many of the likeliest ones beside each.
+    logprobs asks for those of committed tokens, with so many of the likeliest ones beside each;
+    prompt_logprobs for those of the prefix's tokens, too.
     """
 
     session_id: str
@@ -249,6 +252,7 @@ class VerifyOpen:
     logits: LogitsParams = LogitsParams()
     logprobs: int | None = None
     grammar: Grammar | None = None
+    prompt_logprobs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,22 @@ async def test_the_shape_of_logprobs(cluster: RunningCluster) -> None:
         assert logprob <= 0 and max(top.values()) == top[text] == logprob
 
 
+async def test_an_echoed_prompt_has_the_logprobs_of_decoding_it(cluster: RunningCluster) -> None:
+    body = {"prompt": prompts(1)[0], "max_tokens": 12, "temperature": 0, "logprobs": 1}
+    first = await answer(cluster, True, body)
+    ids = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json")).encode(
+        body["prompt"]
+    )
+    # Echoed, what was generated has the logprobs that it had: a prompt is read as it is decoded.
+    asked = body | {"prompt": ids.ids + first["token_ids"], "echo": True, "max_tokens": 1}
+    for enabled in (True, False):
+        choice = await answer(cluster, enabled, asked)
+        told = choice["logprobs"]
+        assert told["token_logprobs"][0] is None and len(told["tokens"]) == len(ids.ids) + 13
+        assert told["token_logprobs"][len(ids.ids) : -1] == first["logprobs"]["token_logprobs"]
+        assert choice["text"] == "".join(told["tokens"])
+
+
 async def test_a_stop_token_ends_the_text_and_is_none_of_it(cluster: RunningCluster) -> None:
     body = {"prompt": prompts(1)[0], "max_tokens": 48, "temperature": 0}
     free = await answer(cluster, True, body)

@@ -16,7 +16,7 @@ class VerifyRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class VerifyOpen(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_KIND_FIELD_NUMBER: _ClassVar[int]
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -41,7 +42,8 @@ class VerifyOpen(_message.Message):
     logprobs: int
     grammar_kind: str
     grammar: str
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ...) -> None: ...
+    prompt_logprobs: bool
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ...) -> None: ...
 
 class Round(_message.Message):
     __slots__ = ("base", "draft", "plain_steps", "parents", "q")
@@ -74,17 +76,19 @@ class VerifyOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs")
+    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs")
     BASE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     NEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     accepted: int
     next_tokens: _containers.RepeatedScalarFieldContainer[int]
     timings: _common_pb2.Timings
     path: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...

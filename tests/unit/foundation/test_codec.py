@@ -90,7 +90,8 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     more = draw(some_tokens)
     told = st.lists(logprobs, min_size=accepted + len(more), max_size=accepted + len(more))
     each = draw(st.one_of(st.just(()), told.map(tuple) if accepted < 10 else st.just(())))
-    return Verdict(draw(bases), accepted, more, draw(timings), path, each)
+    of_prompt = draw(st.lists(logprobs, max_size=3).map(tuple))
+    return Verdict(draw(bases), accepted, more, draw(timings), path, each, of_prompt)
 
 
 @st.composite
@@ -156,6 +157,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.one_of(
                 st.none(), st.builds(Grammar, st.sampled_from(GrammarKind), st.text(max_size=20))
             ),
+            st.booleans(),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,

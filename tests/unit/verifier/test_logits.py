@@ -167,6 +167,7 @@ def test_drafts_and_decoding_on_change_neither_tokens_nor_logprobs(
         ({"logits": LogitsParams(allowed_token_ids=(100,))}, "allowed_token_ids"),
         ({"logits": LogitsParams(allowed_token_ids=(7,), min_tokens=1)}, "min_tokens"),
         ({"logprobs": 21}, "logprobs"),
+        ({"prompt_logprobs": True}, "prompt_logprobs"),
     ],
 )
 def test_what_is_out_of_range_is_refused_by_its_name(fields: dict[str, object], param: str) -> None:
@@ -175,3 +176,41 @@ def test_what_is_out_of_range_is_refused_by_its_name(fields: dict[str, object], 
         engine.open(replace(opening(stop=(7,)), **fields))  # type: ignore[arg-type]
     assert refused.value.param == param
     assert not engine.kv.sessions
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_logprobs_of_the_prefix_come_with_the_first_verdict(ahead: int) -> None:
+    prefix = tuple(range(1, 12))
+    model = RandomModel(vocab=20)
+    engine = make_engine(model, idle_steps=ahead, row_budget=4, prefill_rows=4)
+    asked = replace(opening(prefix), logprobs=2, prompt_logprobs=True)
+    handle = engine.open(asked)
+    other = engine.open(opening((3, 4), session_id="other"))
+    while engine.has_work:
+        engine.step()
+    for _ in range(ahead):
+        engine.decode_on()
+    first = verdict_of(engine, handle, round_after(prefix, steps=2))
+    expected = [
+        token_logprobs(model.logits(prefix[:n]).astype(np.float32), prefix[n], 2)
+        for n in range(1, len(prefix))
+    ]
+    assert list(first.prompt_logprobs) == expected
+    text = (*prefix, *first.next_tokens)
+    assert verdict_of(engine, handle, round_after(text, number=1)).prompt_logprobs == ()
+    alone = verdict_of(engine, other, round_after((3, 4), session_id="other"))
+    assert alone.prompt_logprobs == ()
+
+
+def test_a_prefix_may_be_told_of_in_the_forward_that_decides() -> None:
+    prefix = tuple(range(1, 6))
+    model = RandomModel(vocab=20)
+    engine = make_engine(model)
+    handle = engine.open(replace(opening(prefix), logprobs=0, prompt_logprobs=True))
+    verdict = verdict_of(engine, handle, round_after(prefix, (7, 8)))
+    assert len(model.batches) == 1
+    assert len(verdict.prompt_logprobs) == 4
+    plain = make_engine(RandomModel(vocab=20))
+    other = plain.open(opening(prefix))
+    same = verdict_of(plain, other, round_after(prefix, (7, 8)))
+    assert (verdict.accepted, verdict.next_tokens) == (same.accepted, same.next_tokens)
