@@ -44,15 +44,6 @@ class CPSConfig(StrictModel):
     scorer: ScorerConfig = ScorerConfig()
 
 
-class HybridConfig(StrictModel):
-    """How long a match of earlier text must be, in tokens, before it is copied."""
-
-    shortest: int = Field(default=4, ge=1, le=8)
-    """At temperature 0."""
-    shortest_sampled: int = Field(default=8, ge=1, le=8)
-    """Above it, where a text seldom repeats itself to the letter."""
-
-
 class LookupConfig(StrictModel):
     """Copying alone, without a model (prompt lookup decoding)."""
 
@@ -108,7 +99,6 @@ class DrafterConfig(StrictModel):
     """Candidates taken from each slot before pruning; EOS is always one of them."""
     cps: CPSConfig = CPSConfig()
     tree: TreeConfig = TreeConfig()
-    hybrid: HybridConfig = HybridConfig()
     lookup: LookupConfig = LookupConfig()
     sampled: SampledConfig = SampledConfig()
     extend: ExtendConfig = ExtendConfig()

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from drafter_service.core.denoising import Denoiser, least_confidence
-from drafter_service.core.lookup import continuation
 from drafter_service.core.passes import Pass, Passes
 from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
 from drafter_service.draws import Draw
+from foredraft.lookup import continuation
 from foredraft.types import Candidates, SamplingParams
 
 
@@ -146,25 +146,6 @@ class Lookup:
         """Return `copy`."""
         yield from ()
         return self.copy(num_tokens, context, room)
-
-
-class Hybrid:
-    """Copies where the text repeats itself, at no cost; elsewhere the model drafts."""
-
-    def __init__(self, lookup: Lookup, model: Strategy) -> None:
-        self._lookup, self._model = lookup, model
-
-    @property
-    def most_tokens(self) -> int:
-        """The model's."""
-        return self._model.most_tokens
-
-    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
-        """Return what is copied, else what the model drafts."""
-        copied = self._lookup.copy(num_tokens, context, room)
-        if copied.tokens:
-            return copied
-        return (yield from self._model.draft(num_tokens, context, room))
 
 
 class Opening:

@@ -19,7 +19,6 @@ from drafter_service.strategies import (
     Diffusion,
     Extended,
     ExtendParams,
-    Hybrid,
     Lookup,
     Opening,
     Strategy,
@@ -28,7 +27,6 @@ from foredraft.errors import InvalidRequest
 from foredraft.types import DraftOpen, FirstTokens, Proposal, SamplingParams
 
 _NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)
-_TREES = (Proposal.TREE, Proposal.HYBRID)
 
 
 class Strategies:
@@ -64,8 +62,6 @@ class Strategies:
             strategy = self._lookup()
         else:
             strategy = self._diffusion(request)
-        if proposal is Proposal.HYBRID:
-            strategy = self._hybrid(request.sampling, strategy)
         until = len(request.prefix) + params.first_tokens
         match params.first:
             case FirstTokens.AR:
@@ -77,6 +73,10 @@ class Strategies:
 
     def _check(self, request: DraftOpen) -> None:
         proposal, params = request.proposal, request.params
+        if proposal is Proposal.HYBRID:
+            raise InvalidRequest(
+                "hybrid is put together by who asks: ask for tree", param="proposal"
+            )
         if params.steps > 1 and proposal in _NO_DENOISING:
             raise InvalidRequest(
                 f"params.steps must be 1: {proposal} denoises nothing", param="params.steps"
@@ -87,7 +87,7 @@ class Strategies:
                 " on partly filled blocks",
                 param="params.steps",
             )
-        if params.extend and proposal in (*_NO_DENOISING, *_TREES):
+        if params.extend and proposal in (*_NO_DENOISING, Proposal.TREE):
             raise InvalidRequest(
                 f"params.extend must be false: {proposal} drafts no path of diffusion blocks",
                 param="params.extend",
@@ -113,7 +113,7 @@ class Strategies:
                 return self._sampled(eos, sampling)
             case Proposal.CPS:
                 return CPS(eos, sampling, self._path_search)
-            case Proposal.TREE | Proposal.HYBRID:
+            case Proposal.TREE:
                 return DraftTree(eos, sampling, self._tree, self._tree_search)
             case Proposal.COUPLED:
                 return Coupled(eos, sampling)
@@ -130,11 +130,6 @@ class Strategies:
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup
         return Lookup(self._capabilities.eos, lookup.shortest, lookup.max_tokens)
-
-    def _hybrid(self, sampling: SamplingParams, model: Strategy) -> Hybrid:
-        hybrid = self._config.hybrid
-        shortest = hybrid.shortest_sampled if sampling.temperature > 0 else hybrid.shortest
-        return Hybrid(Lookup(self._capabilities.eos, shortest, model.most_tokens), model)
 
     def _beam_search(
         self,

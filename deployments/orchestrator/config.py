@@ -186,6 +186,15 @@ class DraftConfig(StrictModel):
 TREES = (Proposal.TREE, Proposal.HYBRID)
 
 
+class HybridConfig(StrictModel):
+    """How long a match of earlier text must be, in tokens, before the proposal hybrid copies it."""
+
+    # At temperature 0.
+    shortest: int = Field(default=4, ge=1, le=8)
+    # Above it, where a text seldom repeats itself to the letter.
+    shortest_sampled: int = Field(default=8, ge=1, le=8)
+
+
 class OrchestratorConfig(StrictModel):
     """How sessions are driven."""
 
@@ -193,6 +202,7 @@ class OrchestratorConfig(StrictModel):
     # How drafters turn a lattice into a block; "coupled" is argmax at temperature 0.
     proposal: Proposal = Proposal.COUPLED
     draft: DraftConfig = DraftConfig()
+    hybrid: HybridConfig = HybridConfig()
     # Which rule decides what is kept; only "coupled" gives the tokens of plain decoding.
     acceptance: Acceptance = Acceptance.COUPLED
     # How long a round waits for its draft before it goes on plainly.
@@ -221,6 +231,17 @@ class OrchestratorConfig(StrictModel):
         if isinstance(adl, ByTemperatureConfig):
             adl = adl.sampled if sampling.temperature > 0 else adl.greedy
         return adl.controller()
+
+    @property
+    def asked(self) -> Proposal:
+        """The proposal that drafters are asked for: hybrid's copies need none."""
+        return Proposal.TREE if self.proposal is Proposal.HYBRID else self.proposal
+
+    def shortest_copy(self, sampling: SamplingParams) -> int | None:
+        """Return the length of a match that a request copies, None if it copies nothing."""
+        if self.proposal is not Proposal.HYBRID:
+            return None
+        return self.hybrid.shortest_sampled if sampling.temperature > 0 else self.hybrid.shortest
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:

@@ -64,6 +64,7 @@ class Drafting:
         self.decision = NO_DRAFT
         self._gate = RunAheadGate(config.run_ahead_least)
         self._kept_whole = self._gate.start
+        self._shortest = config.shortest_copy(session.sampling)
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._drains: Drains | None = None
@@ -107,7 +108,10 @@ class Drafting:
             if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
                 self._lost("no answer")
         elif self._session.draft() is None and self._awaited() is None:
-            self._ask(self._session.draft_request(self._length()))
+            length = self._length()
+            # A copy costs no round trip, and needs no drafter.
+            if self._shortest is None or not self._session.copy(length, self._shortest):
+                self._ask(self._session.draft_request(length))
 
     async def wait(self) -> None:
         """Return once the session has a draft, or none will come before the deadline."""
@@ -214,7 +218,7 @@ class Drafting:
                 async with asyncio.timeout(self._config.open_timeout_s):
                     self._stream = await self._port.open(
                         self._session.draft_open(
-                            self._config.proposal,
+                            self._config.asked,
                             self._config.acceptance,
                             self._config.draft.params,
                         )

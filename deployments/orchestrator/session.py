@@ -20,6 +20,7 @@ from deployments.orchestrator.staleness import is_readable, reconcile
 from deployments.orchestrator.steps import Draft, Step
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.lookup import continuation
 from foredraft.streams import DRAFT, substream
 from foredraft.tree import depths, explicit, first_branch
 from foredraft.types import (
@@ -34,6 +35,7 @@ from foredraft.types import (
     Proposal,
     Propose,
     Round,
+    SamplingParams,
     Verdict,
     VerifyOpen,
 )
@@ -77,6 +79,11 @@ class Session:
     def generated(self) -> tuple[int, ...]:
         """The committed tokens after the prompt."""
         return self._prefix.generated
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """How the request samples."""
+        return self._request.sampling
 
     @property
     def wanted(self) -> int:
@@ -230,6 +237,24 @@ class Session:
         if self._barren == self._prefix.hash:
             return None
         return self._propose(Prediction((), self.base), length)
+
+    def copy(self, length: int, shortest: int) -> bool:
+        """Make what followed the last `shortest` tokens or more when they occurred before the draft
+        at hand; return whether they did.
+        """
+        count = min(length, self.wanted - 1)
+        if count <= 0:
+            return False
+        found = continuation(self._prefix.tokens, count + 1, shortest)
+        tokens, guess = found[:count], found[count] if len(found) > count else -1
+        stop = next((at for at, token in enumerate(tokens) if token in self._stops), None)
+        if stop is not None:
+            tokens, guess = tokens[: stop + 1], -1
+        base = self.base
+        block = DraftBlock(base, tokens, (), Proposal.LOOKUP, len(tokens), guess)
+        if tokens:
+            self._ready = (Propose(base, base.prefix_len, (), count), block)
+        return bool(tokens)
 
     def run_ahead_request(self, length: int) -> Propose | None:
         """Return the request for the likely outcome of the round in flight, if any use."""

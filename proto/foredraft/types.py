@@ -9,7 +9,11 @@ from typing import NamedTuple
 
 
 class Proposal(StrEnum):
-    """How a drafter turns its lattice into a block."""
+    """How a drafter turns its lattice into a block.
+
+    hybrid is put together by the orchestrator: it copies text that repeats itself, and asks a
+    drafter for a tree elsewhere.
+    """
 
     ARGMAX = "argmax"
     COUPLED = "coupled"

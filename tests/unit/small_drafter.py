@@ -9,7 +9,6 @@ from drafter_service.core.causal_scorer import EdgeScorer, Mixture
 from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lattice import BlockScores
-from drafter_service.core.lookup import continuation
 from drafter_service.core.path_search import BeamSearch, SearchParams
 from drafter_service.core.proposals import (
     argmax_path,
@@ -20,6 +19,7 @@ from drafter_service.core.proposals import (
     tree_block,
 )
 from drafter_service.core.sampled import quantise
+from foredraft.lookup import continuation
 from foredraft.streams import DRAFT
 from foredraft.types import Candidates, SamplingParams
 from tests.unit.exactness import (

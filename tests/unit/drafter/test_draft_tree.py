@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.denoising import OnePass
 from drafter_service.core.draft_tree import TreeParams, TreeScores, grow, log_odds
 from drafter_service.core.proposals import tree_block
 from drafter_service.draws import DraftTree
-from drafter_service.strategies import Diffusion, Hybrid, Lookup
 from foredraft.tree import branch, check_parents
 from foredraft.types import SamplingParams
-from tests.unit.drafter.scripted import EOS, driven, scores_of
+from tests.unit.drafter.scripted import EOS, scores_of
 from tests.unit.drafter.test_path_search import blocks
 
 GREEDY = SamplingParams()
@@ -107,14 +105,3 @@ def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
     strategy = DraftTree(EOS, GREEDY, TreeParams(depth=4))
     assert strategy.slots(nodes) == min(nodes, 4)
     assert strategy.most_tokens(16) == 63
-
-
-def test_hybrid_copies_where_the_text_repeats_and_else_grows_a_tree():
-    tree = Diffusion(OnePass(), DraftTree(EOS, GREEDY, EVERYTHING), max_slots=9)
-    hybrid = Hybrid(Lookup(EOS, shortest=2, most_tokens=63), tree)
-    answer = lambda asked: scores_of(ROWS[: asked.num_slots], EDGES)  # noqa: E731
-    copied, asked = driven(hybrid.draft(3, (1, 2, 3, 4, 1, 2), 50), answer)
-    assert copied.tokens == (3, 4, 1) and copied.parents == () and not asked
-    grown, asked = driven(hybrid.draft(4, (7,), 2), answer)
-    assert grown.parents == (-1, 0, -1, 2)
-    assert [a.num_slots for a in asked] == [2]

@@ -5,12 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.core.lookup import continuation
 from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
-from drafter_service.draws import Coupled
-from drafter_service.strategies import Autoregressive, Hybrid, Lookup
-from foredraft.types import SamplingParams
-from tests.unit.drafter.scripted import driven, scores_of
+from drafter_service.strategies import Lookup
+from foredraft.lookup import continuation
 
 EOS = 0
 
@@ -43,16 +40,6 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
     path = copied_path((4, 5, 6), 2, EOS)
     assert (path.tokens, path.generated_len, path.bonus_guess) == ((4, 5), 2, 6)
     assert copied_path((4,), 2, EOS).bonus_guess == NO_GUESS
-
-
-def test_the_hybrid_asks_the_model_where_nothing_repeats() -> None:
-    lookup = Lookup(EOS, shortest=2, most_tokens=8)
-    hybrid = Hybrid(lookup, Autoregressive(Coupled(EOS, SamplingParams()), EOS, most_tokens=8))
-    answer = lambda _: scores_of([{9: 0.9, EOS: 0.1}])  # noqa: E731
-    drafted, asked = driven(hybrid.draft(1, [1, 2, 3, 4], 50), answer)
-    assert (drafted.tokens, len(asked)) == ((9,), 1)
-    drafted, asked = driven(hybrid.draft(2, [1, 2, 3, 4, 1, 2], 50), answer)
-    assert (drafted.tokens, drafted.bonus_guess, asked) == ((3, 4), 1, [])
 
 
 def test_lookup_alone_proposes_nothing_where_nothing_repeats() -> None:

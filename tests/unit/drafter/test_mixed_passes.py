@@ -18,7 +18,6 @@ WAYS = {
     "coupled": {"proposal": Proposal.COUPLED},
     "cps": {"proposal": Proposal.CPS},
     "tree": {"proposal": Proposal.TREE},
-    "hybrid": {"proposal": Proposal.HYBRID},
     "sampled": {"proposal": Proposal.SAMPLED},
     "ar": {"proposal": Proposal.AR},
     "lookup": {"proposal": Proposal.LOOKUP},
