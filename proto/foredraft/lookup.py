@@ -14,12 +14,9 @@ def continuation(
     ones the latest counts. Empty if there is none.
     """
     end = len(tokens)
-    last = tokens[-1] if tokens else None
     best, best_at = shortest - 1, 0
-    for at in range(end - 1, max(0, end - window), -1):
+    for at in reversed(_places(tokens, max(0, end - window), end - 1)):
         # tokens[:at] ends in a match of `size` tokens.
-        if tokens[at - 1] != last:
-            continue
         size = 1
         while size < longest and size < at and tokens[at - 1 - size] == tokens[end - 1 - size]:
             size += 1
@@ -28,3 +25,19 @@ def continuation(
             if size == longest:
                 break
     return tuple(tokens[best_at : best_at + length]) if best_at else ()
+
+
+def _places(tokens: Sequence[int], start: int, end: int) -> list[int]:
+    """Return where the last token occurred in tokens[start:end], as lengths of the text up to it.
+
+    list.index, because a loop in Python over a long text would hold up the round.
+    """
+    found: list[int] = []
+    at = start
+    while at < end:
+        try:
+            at = tokens.index(tokens[-1], at, end) + 1
+        except ValueError:
+            break
+        found.append(at)
+    return found
