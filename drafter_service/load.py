@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import torch
 
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
+from drafter_service.families.adapter import FamilyDrafter, load_family
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
@@ -18,7 +20,7 @@ from drafter_service.model.packed import supports
 from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
-from foredraft.errors import CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.model_files import sha256, tokenizer_hash, verify_files
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
@@ -40,6 +42,8 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     """
     torch.set_num_threads(config.threads)
     verify_files(config.model)
+    if config.device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"device {config.device} is not available", param="device")
     model = load_model(config)
     capabilities = model.capabilities
     strategies = load_strategies(config, capabilities)
@@ -49,7 +53,7 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
         tokenizer_hash=sha256(config.tokenizer)
         if config.tokenizer
         else tokenizer_hash(config.model),
-        numerics=config.dtype,
+        numerics=dtype_of(config),
         name=capabilities.name,
     )
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
@@ -65,16 +69,48 @@ def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strate
 def load_model(config: DrafterConfig) -> DiffusionLM:
     """Return the model alone, as load_engine uses it. Raise WeightsError.
 
-    int8 runs as compiled code, in one thread, where that was built and suits the CPU and the
-    model's sizes.
+    The embedded family in int8 runs as compiled code, in one thread, where that was built and suits
+    the CPU and the model's sizes.
     """
     try:
-        compiled = load_compiled(config) if config.dtype == "int8" else None
+        dtype = dtype_of(config)
+        if not is_embedded(config):
+            if dtype == "int8":
+                raise ValueError("only the embedded family runs in int8")
+            return load_public(config)
+        if config.device != "cpu":
+            raise ValueError("the embedded family runs on a CPU only")
+        compiled = load_compiled(config) if dtype == "int8" else None
         model = compiled or load_torch(config)
     except (OSError, ValueError) as error:
         raise WeightsError(f"the drafter's model cannot be loaded: {error}") from error
-    log.info("the drafter runs in %s, %s", config.dtype, "compiled" if compiled else "by torch")
+    log.info("the drafter runs in %s, %s", dtype, "compiled" if compiled else "by torch")
     return model
+
+
+def is_embedded(config: DrafterConfig) -> bool:
+    """Return whether the folder's model is of the embedded family; raise as load_torch does."""
+    raw = json.loads((config.model / "config.json").read_text())
+    return config.family is None and "model_type" not in raw
+
+
+def dtype_of(config: DrafterConfig) -> str:
+    """Return the dtype that is configured, or the family's own."""
+    return config.dtype or ("int8" if is_embedded(config) else "bfloat16")
+
+
+def load_public(config: DrafterConfig) -> FamilyDrafter:
+    """Return a public checkpoint's drafter; raise as load_torch does."""
+    return load_family(
+        config.model,
+        family=config.family,
+        mask_token_id=config.mask_token_id,
+        dtype=getattr(torch, dtype_of(config)),
+        device=config.device,
+        num_candidates=config.candidates,
+        max_block=config.max_block,
+        max_sessions=config.max_sessions,
+    )
 
 
 def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
@@ -91,11 +127,12 @@ def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
 
     Raises FileNotFoundError for a missing file and ValueError for weights that cannot be used.
     """
-    wide = torch.float32 if config.dtype == "int8" else getattr(torch, config.dtype)
+    dtype = dtype_of(config)
+    wide = torch.float32 if dtype == "int8" else getattr(torch, dtype)
     model = BlockCausalDLM.load(config.model, wide)
     # torch's batched matmul copies strided bf16 operands, as a slice of a cache is; not fp32 ones.
-    cache_dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
-    linear = Int8Linear if config.dtype == "int8" else FloatLinear
+    cache_dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+    linear = Int8Linear if dtype == "int8" else FloatLinear
     fused = FusedBlockCausal(model, linear)
     return EmbeddedDrafter(fused, _cache_shape(config, model), config.candidates, cache_dtype)
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
-from torch import Tensor
 
 from drafter_service.core.lattice import BlockScores
 from drafter_service.model.block_causal import BlockCausalConfig
+from drafter_service.model.candidates import candidates
 from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.port import FILLED, BlockRequest, Capabilities
+from drafter_service.model.port import BlockRequest, Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,14 @@ class EmbeddedDrafter:
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
         states = self._model.forward(requests, self._keys, self._values)
-        log_q, tokens = self._candidates_of(states, requests)
+        config = self._model.config
+        log_q, tokens = candidates(
+            self._model.logits(states),
+            requests,
+            self._candidates,
+            config.mask_token_id,
+            config.eos_token_id,
+        )
         previous = torch.empty_like(tokens)
         previous[1:] = tokens[:-1]
         ends = list(accumulate(r.num_slots for r in requests))
@@ -74,26 +81,3 @@ class EmbeddedDrafter:
             BlockScores(*(part[end - r.num_slots : end] for part in parts))
             for r, end in zip(requests, ends, strict=True)
         ]
-
-    def _candidates_of(
-        self, states: Tensor, requests: Sequence[BlockRequest]
-    ) -> tuple[Tensor, Tensor]:
-        """Return the best candidates' log q and tokens, each [rows, M], of the states' rows."""
-        config = self._model.config
-        logits = self._model.logits(states)
-        row = 0
-        for r in requests:
-            for slot, token in enumerate(r.filled):
-                if token >= 0:
-                    logits[row + slot] = FILLED
-                    logits[row + slot, token] = 0.0
-            row += r.num_slots
-        logits[:, config.mask_token_id] = -torch.inf
-        log_q = torch.log_softmax(logits, dim=-1)
-        best, tokens = log_q.topk(self._candidates, dim=-1)
-        # EOS takes the place of the least of them where it is not among the best.
-        eos = config.eos_token_id
-        missing = (tokens != eos).all(dim=1)
-        tokens[:, -1].masked_fill_(missing, eos)
-        best[:, -1] = torch.where(missing, log_q[:, eos], best[:, -1])
-        return best, tokens

@@ -1,0 +1,123 @@
+"""A checkpoint of a public family behind the DiffusionLM port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from drafter_service.core.lattice import BlockScores
+from drafter_service.families.decoder import Decoder
+from drafter_service.families.family import FamilyModel, read_family
+from drafter_service.model.candidates import candidates
+from drafter_service.model.port import BlockRequest, Capabilities
+
+
+class FamilyDrafter:
+    """Feeds every block's whole prefix: what follows a bidirectional prefix changes all of it.
+
+    Several sessions' rows share one forward, each seeing its own. max_block is the most mask slots,
+    max_sessions the most sessions of a pass.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        model: FamilyModel,
+        num_candidates: int,
+        max_block: int,
+        max_sessions: int,
+    ) -> None:
+        self._decoder, self._model = decoder, model
+        sizes = model.decoder
+        self._count = min(num_candidates, sizes.vocab_size - 1)
+        self.capabilities = Capabilities(
+            name=model.family.name,
+            vocab_size=sizes.vocab_size,
+            max_len=sizes.max_len,
+            eos=model.eos_token_id,
+            max_block=max_block,
+            prefix_kv="none",
+            cache_slots=max_sessions,
+            cache_tokens=sizes.max_len,
+            partial_blocks=True,
+        )
+
+    @torch.inference_mode()
+    def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
+        """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
+        logits = self.logits(requests).float()
+        found = candidates(
+            logits, requests, self._count, self._model.mask_token_id, self._model.eos_token_id
+        )
+        log_q, tokens = (part.cpu().numpy() for part in found)
+        ends = list(accumulate(r.num_slots for r in requests))
+        return [
+            BlockScores(tokens[end - r.num_slots : end], log_q[end - r.num_slots : end])
+            for r, end in zip(requests, ends, strict=True)
+        ]
+
+    def logits(self, requests: Sequence[BlockRequest]) -> Tensor:
+        """Return the logits [slots, vocabulary] that every request's mask slots are read from."""
+        tokens: list[int] = []
+        positions: list[int] = []
+        owners: list[int] = []
+        read: list[int] = []
+        for owner, r in enumerate(requests):
+            filled = r.filled or [-1] * r.num_slots
+            first = len(tokens) + len(r.tokens) - self._model.family.shift
+            read += range(first, first + r.num_slots)
+            tokens += [*r.tokens, *(self._model.mask_token_id if t < 0 else t for t in filled)]
+            positions += range(len(r.tokens) + r.num_slots)
+            owners += [owner] * (len(r.tokens) + r.num_slots)
+        device = self._decoder.embed_tokens.weight.device
+        ids, at, owner_of = (
+            torch.tensor(each, device=device) for each in (tokens, positions, owners)
+        )
+        states = self._decoder(ids, at, visible(at, owner_of, self._model.block))
+        logits: Tensor = self._decoder.lm_head(states[read])
+        return logits
+
+
+def visible(positions: Tensor, owners: Tensor, block: int) -> Tensor:
+    """Return which rows [n, n] each row sees: its own text's, up to the end of its block if any."""
+    own = owners[:, None] == owners[None, :]
+    if not block:
+        return own
+    blocks = positions // block
+    return own & (blocks[:, None] >= blocks[None, :])
+
+
+def load_family(
+    folder: Path,
+    *,
+    family: str | None,
+    mask_token_id: int | None,
+    dtype: torch.dtype,
+    device: str,
+    num_candidates: int,
+    max_block: int,
+    max_sessions: int,
+) -> FamilyDrafter:
+    """Return the drafter of a folder with config.json and safetensors, in one file or several.
+
+    Raises FileNotFoundError for a missing file and ValueError for one that cannot be used.
+    """
+    raw = json.loads((folder / "config.json").read_text())
+    model = read_family(raw, family, mask_token_id)
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise FileNotFoundError(f"{folder.name} has no safetensors files")
+    weights: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in load_file(file, device=device).items():
+            own = model.family.names(name)
+            if not (model.decoder.tied and own == "lm_head.weight"):
+                weights[own] = tensor.to(dtype)
+    decoder = Decoder.of(model.decoder, weights)
+    return FamilyDrafter(decoder, model, num_candidates, max_block, max_sessions)

@@ -1,0 +1,35 @@
+"""From a pass's logits to the candidates of its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from drafter_service.model.port import FILLED, BlockRequest
+
+
+def candidates(
+    logits: Tensor, requests: Sequence[BlockRequest], count: int, mask: int, eos: int
+) -> tuple[Tensor, Tensor]:
+    """Return the best count candidates' log q and tokens, [rows, count] each; changes logits.
+
+    logits [rows, vocabulary] are of the requests' slots, one after the other. The mask token is
+    none of them; EOS always is.
+    """
+    row = 0
+    for r in requests:
+        for slot, token in enumerate(r.filled):
+            if token >= 0:
+                logits[row + slot] = FILLED
+                logits[row + slot, token] = 0.0
+        row += r.num_slots
+    logits[:, mask] = -torch.inf
+    log_q = torch.log_softmax(logits, dim=-1)
+    best, tokens = log_q.topk(count, dim=-1)
+    # EOS takes the place of the least of them where it is not among the best.
+    missing = (tokens != eos).all(dim=1)
+    tokens[:, -1].masked_fill_(missing, eos)
+    best[:, -1] = torch.where(missing, log_q[:, eos], best[:, -1])
+    return best, tokens
