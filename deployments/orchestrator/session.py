@@ -18,6 +18,7 @@ from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
 from deployments.orchestrator.staleness import is_readable, reconcile
 from deployments.orchestrator.steps import Draft, Step
+from deployments.orchestrator.vocabulary import differ, within
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.lookup import continuation
@@ -100,12 +101,7 @@ class Session:
         """Why the drafter cannot serve this target, None while nothing speaks against it."""
         if self._view is None or self._target is None:
             return None
-        model, target = self._view.opened.model, self._target
-        if model.tokenizer_hash != target.tokenizer_hash:
-            return f"drafter {model.name} has another tokenizer than target {target.name}"
-        if model.vocab_size != target.vocab_size:
-            return f"drafter {model.name} has another vocabulary than target {target.name}"
-        return None
+        return differ(self._view.opened.model, self._target)
 
     def extends(self, base: Base) -> bool:
         """Return whether base names the committed prefix or an earlier one of this request."""
@@ -278,7 +274,8 @@ class Session:
         """
         if block.base != request.base or len(block.tokens) > request.num_tokens:
             raise CorruptModelOutput("the drafter answered something else than was asked")
-        if not is_readable(block, self._vocab_size):
+        known = self._view.opened.model.vocab_size if self._view else self._vocab_size
+        if not is_readable(block, known):
             raise CorruptModelOutput("the drafter answered unknown tokens, or no tree of them")
         if block.base.prefix_len > len(self._prefix):
             self._ahead.put(block.base.prefix_hash, (request, block))
@@ -309,8 +306,7 @@ class Session:
         return Propose(after.base, keep_len, append, count)
 
     def _left_of(self, request: Propose, block: DraftBlock) -> Draft | None:
-        readable = is_readable(block, self._vocab_size)
-        return reconcile(self._prefix, request, block) if readable else None
+        return reconcile(self._prefix, request, within(block, self._vocab_size))
 
     @property
     def _vocab_size(self) -> int:

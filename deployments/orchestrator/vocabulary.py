@@ -1,0 +1,42 @@
+"""Drafters and targets of one tokenizer whose vocabularies are padded to different sizes. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from foredraft.tree import ROOT, explicit
+from foredraft.types import DraftBlock, ModelInfo
+
+
+def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
+    """Return why a drafter cannot serve a target, None if it can.
+
+    With one tokenizer, sizes differ by padding: the token ids in use are the same.
+    """
+    if drafter.tokenizer_hash != target.tokenizer_hash:
+        return f"drafter {drafter.name} has another tokenizer than target {target.name}"
+    if drafter.vocab_size != target.vocab_size and not target.tokenizer_hash:
+        return f"drafter {drafter.name} has another vocabulary than target {target.name}"
+    return None
+
+
+def within(block: DraftBlock, vocab_size: int) -> DraftBlock:
+    """Return what is left of a block without the tokens, and what hangs on them, beyond a size."""
+    if max((*block.tokens, block.bonus_guess), default=0) < vocab_size:
+        return block
+    parents = explicit(block.parents, len(block.tokens))
+    place = {ROOT: ROOT}
+    kept: list[int] = []
+    for node, token in enumerate(block.tokens):
+        if token < vocab_size and parents[node] in place:
+            place[node] = len(kept)
+            kept.append(node)
+    return replace(
+        block,
+        tokens=tuple(block.tokens[node] for node in kept),
+        parents=tuple(place[parents[node]] for node in kept) if block.parents else (),
+        generated_len=min(block.generated_len, len(kept)),
+        # A guess follows the whole first branch, which may have been cut.
+        bonus_guess=-1,
+        q=tuple(block.q[node] for node in kept) if block.q else (),
+    )
