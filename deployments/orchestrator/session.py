@@ -13,6 +13,7 @@ from dataclasses import replace
 from deployments.orchestrator.adl import Observation
 from deployments.orchestrator.commit_rule import Ending, check, check_logprobs, commit
 from deployments.orchestrator.committed import CommittedPrefix
+from deployments.orchestrator.copying import copied
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
@@ -21,7 +22,6 @@ from deployments.orchestrator.steps import Draft, Step
 from deployments.orchestrator.vocabulary import differ, within
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
-from foredraft.lookup import continuation
 from foredraft.streams import DRAFT, substream
 from foredraft.tree import depths, explicit, first_branch
 from foredraft.types import (
@@ -239,18 +239,9 @@ class Session:
         at hand; return whether they did.
         """
         count = min(length, self.wanted - 1)
-        if count <= 0:
-            return False
-        found = continuation(self._prefix.tokens, count + 1, shortest)
-        tokens, guess = found[:count], found[count] if len(found) > count else -1
-        stop = next((at for at, token in enumerate(tokens) if token in self._stops), None)
-        if stop is not None:
-            tokens, guess = tokens[: stop + 1], -1
-        base = self.base
-        block = DraftBlock(base, tokens, (), Proposal.LOOKUP, len(tokens), guess)
-        if tokens:
-            self._ready = (Propose(base, base.prefix_len, (), count), block)
-        return bool(tokens)
+        found = copied(self._prefix, self.base, count, shortest, self._stops)
+        self._ready = found or self._ready
+        return found is not None
 
     def run_ahead_request(self, length: int) -> Propose | None:
         """Return the request for the likely outcome of the round in flight, if any use."""
