@@ -54,19 +54,24 @@ def main(
 def papers(
     quick: Annotated[bool, typer.Option(help="Fewer prompts: under five minutes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the report and its plots.")] = RESULTS,
+    only: Annotated[
+        str | None, typer.Option(help="One table, to be measured again for the report in `out`.")
+    ] = None,
     config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
 ) -> None:
     """Repeat the papers' experiments in this process; write papers.md, papers.json and plots."""
     try:
-        from bench.papers.run import run
+        from bench.papers.run import TABLES, run
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
         raise ConfigError("plots need matplotlib: pip install 'foredraft[bench]'") from None
     from bench.papers.plan import FULL, QUICK
 
+    if only not in (None, *TABLES):
+        raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
     plan = QUICK if quick else FULL
-    asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo))
+    asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo, only))
 
 
 async def _measure(

@@ -7,6 +7,7 @@ arXiv 2408.07978).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,8 +32,8 @@ _TEMPERATURES = (0.6, 0.8, 1.0)
 _SLOTS = 8
 _SPACING = 12
 _BINS = 10
-# Standard errors by which a mean may miss a bound.
-_SLACK = 4.0
+# How improbable an agreement must be under a bound to be outside of it: there are a thousand.
+_CHANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,21 @@ def agreements(places: Sequence[Place], draws: int) -> list[Agreement]:
         Agreement(place.distance, share)
         for place, share in zip(places, (same / draws).tolist(), strict=True)
     ]
+
+
+def at_most(count: int, draws: int, chance: float) -> float:
+    """Return the probability of count or fewer successes of so many draws with that chance."""
+    if chance <= 0 or chance >= 1:
+        return 1.0 if chance <= 0 or count >= draws else 0.0
+    logs = (
+        math.lgamma(draws + 1)
+        - math.lgamma(n + 1)
+        - math.lgamma(draws - n + 1)
+        + n * math.log(chance)
+        + (draws - n) * math.log1p(-chance)
+        for n in range(count + 1)
+    )
+    return min(1.0, sum(map(math.exp, logs)))
 
 
 async def coupling(experiment: Experiment) -> list[Section]:
@@ -195,9 +211,9 @@ def _claims(every: Sequence[Agreement], draws: int) -> tuple[Claim, ...]:
     outside = 0
     for each in every:
         least, most = bounds(each.distance)
-        # Half a draw keeps an agreement that is certain from having no error at all.
-        error = _SLACK * (max(each.share * (1 - each.share), 0.5 / draws) / draws) ** 0.5
-        outside += not least - error <= each.share <= most + error
+        agreed = round(each.share * draws)
+        too_few = at_most(agreed, draws, least) < _CHANCE
+        outside += too_few or at_most(draws - agreed, draws, 1 - most) < _CHANCE
     return (
         that(
             "agreement lies between the bounds at every place, within the error of its draws",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.papers.claims import Claim, tally
+from bench.papers.claims import Claim, Verdict, tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +83,27 @@ def as_markdown(head: str, sections: Sequence[Section]) -> str:
 def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
     """Return the sections as JSON values."""
     return [asdict(section) for section in sections]
+
+
+def from_json(sections: Sequence[dict[str, Any]]) -> list[Section]:
+    """Return the sections that as_json was given."""
+
+    def table(value: dict[str, Any]) -> Table:
+        rows = tuple(tuple(row) for row in value["rows"])
+        return Table(tuple(value["columns"]), rows, value["caption"])
+
+    def claim(value: dict[str, Any]) -> Claim:
+        return Claim(value["text"], value["theirs"], value["ours"], Verdict(value["verdict"]))
+
+    return [
+        Section(
+            value["title"],
+            value["how"],
+            tuple(map(table, value["tables"])),
+            tuple(map(claim, value["claims"])),
+            tuple(value["plots"]),
+            value["figures"],
+            value["says"],
+        )
+        for value in sections
+    ]

@@ -25,10 +25,11 @@ from bench.papers.experiment import Experiment
 from bench.papers.families import Family, Prompt, select
 from bench.papers.pair import Pair
 from bench.papers.plan import Plan
-from bench.papers.report import Section, as_json, as_markdown
+from bench.papers.report import Section, as_json, as_markdown, from_json
 from bench.peers import Transformers
 from deployments.config import ForedraftConfig, model_path
 from deployments.in_process import engines
+from foredraft.errors import ConfigError
 
 _PROMPTS = "models/embedded/heldout_prompts.jsonl"
 
@@ -54,27 +55,40 @@ async def run(
     folder: Path,
     machine: Mapping[str, str],
     tell: Callable[[str], None],
+    only: str | None = None,
 ) -> None:
     """Measure everything, telling of each table; the report is written anew after every one.
 
-    machine says where and when, as the report's head and its JSON file have it.
+    machine says where and when, as the report's head and its JSON file have it. With `only`, one of
+    TABLES is measured, and takes its place in the report that the folder holds.
     """
     prompts = select(_rows(), plan.per_family)
-    sections: list[Section] = []
+    sections = {} if only is None else _read(folder)
     began = time.monotonic()
     async with engines(config) as loaded:
         peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
         where = {**machine, "numerics": loaded.target.numerics}
         for title, measure in TABLES.items():
+            if only not in (None, title):
+                continue
             started = time.monotonic()
             async with AsyncExitStack() as stack:
                 pair = Pair(loaded, config, stack)
                 found = await measure(Experiment(pair, peers, prompts, plan, folder))
-            sections += found
+            sections[title] = found
             _write(folder, plan, where, prompts, sections)
             claims = tally(claim for section in found for claim in section.claims)
             took = time.monotonic() - started
             tell(f"{title}: {took:.0f} s, {time.monotonic() - began:.0f} s in all ({claims})")
+
+
+def _read(folder: Path) -> dict[str, list[Section]]:
+    """Return a report's sections by table; raise ConfigError if there is no report."""
+    try:
+        tables = json.loads((folder / "papers.json").read_text())["tables"]
+    except (OSError, ValueError, KeyError):
+        raise ConfigError("the folder holds no report to put the table in", param="out") from None
+    return {title: from_json(found) for title, found in tables.items()}
 
 
 def _rows() -> list[dict[str, str]]:
@@ -87,11 +101,13 @@ def _write(
     plan: Plan,
     where: Mapping[str, str],
     prompts: Sequence[Prompt],
-    sections: Sequence[Section],
+    sections: Mapping[str, Sequence[Section]],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "papers.md").write_text(as_markdown(_head(plan, where, prompts), sections))
-    values = {**where, "plan": asdict(plan), "sections": as_json(sections)}
+    in_order = [section for title in TABLES for section in sections.get(title, ())]
+    (folder / "papers.md").write_text(as_markdown(_head(plan, where, prompts), in_order))
+    tables = {title: as_json(found) for title, found in sections.items()}
+    values = {**where, "plan": asdict(plan), "tables": tables}
     (folder / "papers.json").write_text(json.dumps(values, indent=1) + "\n")
 
 

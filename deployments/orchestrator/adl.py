@@ -15,7 +15,7 @@ class Observation:
 
     asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
     out to be the target's. whole says that they are the block's whole first branch: all of a path.
-    depth is the length of the block's longest branch.
+    depth is the length of the block's longest branch, nodes the number of its tokens.
     """
 
     asked: int
@@ -23,6 +23,7 @@ class Observation:
     accepted: int
     whole: bool = False
     depth: int = 0
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

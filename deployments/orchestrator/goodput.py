@@ -14,13 +14,20 @@ from typing import ClassVar
 
 from deployments.orchestrator.adl import Cost, Observation
 
-# Weight of what was seen before when something new is seen: about the last twenty rounds count.
+# Weight of what was seen before when something new is seen: of acceptance about the last twenty
+# rounds count, of costs, which change with the load and not with the text, the last hundred.
 _FADE = 0.95
+_COST_FADE = 0.99
+# Weight of the newest block in the share of paths.
+_SHARE_STEP = 0.05
 # What a position is worth before it was ever tried, in observations.
 _PRIOR_WEIGHT = 2.0
 # What one more draft token costs before lengths have varied, as a share of the round.
 _PRIOR_SLOPE = 0.03
-_RIDGE = 16.0
+_RIDGE = 4.0
+# Every length is tried so often at first, and the next longer or shorter one every so many rounds.
+_SWEEPS = 2
+_TRY_EVERY = 16
 # Nodes of a tree buy depth slowly: expected tokens grow as log(1 + n) to this power.
 _TREE_POWER = 0.65
 
@@ -37,7 +44,7 @@ class Line:
 
     def seen(self, n: float, seconds: float) -> Line:
         """Return the line after one more measurement."""
-        old = (_FADE * x for x in (self.weight, self.n, self.nn, self.s, self.ns))
+        old = (_COST_FADE * x for x in (self.weight, self.n, self.nn, self.s, self.ns))
         new = (1.0, n, n * n, seconds, n * seconds)
         return Line(*(a + b for a, b in zip(old, new, strict=True)))
 
@@ -56,12 +63,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class GoodputState:
-    """Fading (accepted, tried) counts by position and (accepted tokens, blocks), the two cost
-    lines, and where things stand.
+    """Fading (accepted, tried) counts of paths by position and (accepted tokens, blocks) of trees,
+    how many blocks were paths, the two cost lines, and where things stand.
     """
 
     positions: tuple[tuple[float, float], ...]
     blocks: tuple[float, float] = (0.0, 0.0)
+    paths: float = 0.0
     drafted: Line = Line()
     plain: Line = Line()
     rounds: int = 0
@@ -72,7 +80,8 @@ class GoodputState:
 class GoodputController:
     """Picks among lengths by expected tokens per second.
 
-    tree says that a length is a node budget, not a path's length. Plain decoding must win by the
+    tree says that a length is a node budget; a block that is a path all the same, as a copy is,
+    tells of positions. Plain decoding must win by the
     factor margin: text changes, and a session that drafts notices sooner. After probe_tokens
     tokens of plain decoding a draft is tried again; plain decoding is tried once after probe_rounds
     rounds, with plain_steps tokens a round.
@@ -96,13 +105,18 @@ class GoodputController:
         return GoodputState(((0.0, 0.0),) * self.longest)
 
     def update(self, state: GoodputState, observation: Observation) -> GoodputState:
+        # Each kind of block fades by its own number, so that the rarer one is not forgotten.
+        path = not self.tree or observation.nodes == observation.depth
+        paths = state.paths + _SHARE_STEP * (path - state.paths)
+        if not path:
+            accepted, blocks = state.blocks
+            seen = (_FADE * accepted + observation.accepted, _FADE * blocks + 1)
+            return replace(state, blocks=seen, paths=paths)
         counts = [(_FADE * a, _FADE * t) for a, t in state.positions]
         for place in range(min(observation.accepted + 1, observation.depth, len(counts))):
             accepted, tried = counts[place]
             counts[place] = (accepted + (place < observation.accepted), tried + 1)
-        accepted, blocks = state.blocks
-        seen = (_FADE * accepted + observation.accepted, _FADE * blocks + 1)
-        return replace(state, positions=tuple(counts), blocks=seen)
+        return replace(state, positions=tuple(counts), paths=paths)
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         if cost.nodes:
@@ -119,8 +133,13 @@ class GoodputController:
 
     def expected(self, state: GoodputState, length: int) -> float:
         """Return the expected number of tokens that a round of that length commits."""
-        if self.tree:
-            return 1.0 + self._accepted(state, length)
+        if not self.tree:
+            return self._of_path(state, length)
+        of_tree = 1.0 + self._accepted(state, length)
+        return state.paths * self._of_path(state, length) + (1 - state.paths) * of_tree
+
+    def _of_path(self, state: GoodputState, length: int) -> float:
+        """Return the expected number of tokens that a round with a path of that length commits."""
         reach, total = 1.0, 1.0
         for accepted, tried in state.positions[:length]:
             reach *= (accepted + self.prior * _PRIOR_WEIGHT) / (tried + _PRIOR_WEIGHT)
@@ -141,11 +160,16 @@ class GoodputController:
 
     def _choice(self, state: GoodputState) -> tuple[int, str]:
         drafting = [length for length in self.lengths if length > 0]
-        if not state.drafted.weight:
-            return drafting[len(drafting) // 2], "nothing measured yet"
+        if state.rounds < _SWEEPS * len(drafting):
+            # From the middle on, so that the first guess is not far off.
+            return drafting[(state.rounds + len(drafting) // 2) % len(drafting)], "is measured"
         rates = {n: self.expected(state, n) / state.drafted.at(n) for n in drafting}
         best = max(rates, key=rates.__getitem__)
         why = f"{rates[best]:.0f} tokens/s expected"
+        turn, last = divmod(state.rounds, _TRY_EVERY)
+        if not last:
+            place = drafting.index(best) + (1 if turn % 2 else -1)
+            best = drafting[min(max(place, 0), len(drafting) - 1)]
         if 0 not in self.lengths:
             return best, why
         if not state.plain.weight:

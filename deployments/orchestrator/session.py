@@ -314,4 +314,5 @@ class Session:
             draft.trimmed + kept,
             whole=list(verdict.kept[:kept]) == first_branch(parents),
             depth=draft.trimmed + max(depths(parents)),
+            nodes=draft.trimmed + len(asked.draft),
         )

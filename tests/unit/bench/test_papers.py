@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,9 +13,17 @@ from bench.papers import plots, theirs
 from bench.papers.claims import Verdict, all_of, fastest_inside, grows, higher, tally, that
 from bench.papers.experiment import family_table
 from bench.papers.families import Family, Prompt
-from bench.papers.own_coupling import Place, agreements, bounds
+from bench.papers.own_coupling import Place, agreements, at_most, bounds
 from bench.papers.plan import FULL, QUICK
-from bench.papers.report import Section, Table, as_markdown, section_markdown, table_markdown
+from bench.papers.report import (
+    Section,
+    Table,
+    as_json,
+    as_markdown,
+    from_json,
+    section_markdown,
+    table_markdown,
+)
 from bench.papers.stats import (
     alpha,
     at_least,
@@ -142,6 +151,7 @@ def test_the_report() -> None:
     assert "![Title](plot.png)" in text
     assert "| says | 2x | 1x | **does not hold** |" in text
     assert tally([claim, claim]) == "holds: 0, does not hold: 2, undecided: 0"
+    assert from_json(json.loads(json.dumps(as_json([section])))) == [section]
     assert as_markdown("# Head", [section]).startswith("# Head\n\n| table or figure |")
 
 
@@ -186,3 +196,10 @@ def test_agreement_of_shared_draws_keeps_to_its_bounds() -> None:
     assert least - 0.05 < between.share < most + 0.05
     # Nearer to the most: the noise is the same, not merely independent (0.25).
     assert between.share > 0.45
+
+
+def test_a_binomial_tail() -> None:
+    assert at_most(1, 3, 0.5) == pytest.approx(0.5)
+    assert at_most(3, 3, 0.2) == pytest.approx(1)
+    assert (at_most(0, 5, 0.0), at_most(4, 5, 1.0), at_most(5, 5, 1.0)) == (1, 0, 1)
+    assert at_most(170, 400, 0.5) == pytest.approx(0.0016, abs=2e-4)

@@ -64,7 +64,7 @@ def test_a_losing_session_tries_a_draft_again_and_comes_back() -> None:
         lengths.append(goodput.next_length(state))
         state = live(goodput, 1, accepted=0, row_s=0.3, plain_s=0.5, state=state)
     assert 0 < sum(length > 0 for length in lengths) <= 4
-    state = live(goodput, 80, accepted=8, row_s=0.01, plain_s=0.5, state=state)
+    state = live(goodput, 81, accepted=8, row_s=0.01, plain_s=0.5, state=state)
     assert goodput.next_length(state) == 8
 
 
