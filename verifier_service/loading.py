@@ -79,7 +79,12 @@ def _grammars(config: VerifierConfig, model: SlottedModel) -> Grammars:
     eos = load_config(config.model).eos_token_id
     if found is None or eos is None:
         return NoGrammars()
-    return TokenGrammars(found, model.info.vocab_size, [eos] if isinstance(eos, int) else eos)
+    try:
+        return TokenGrammars(found, model.info.vocab_size, [eos] if isinstance(eos, int) else eos)
+    except ValueError as error:
+        # Everything but structured output works without.
+        log.warning("no grammars: the tokenizer cannot be read for them: %s", error)
+        return NoGrammars()
 
 
 def load_target(config: VerifierConfig) -> SlottedModel:
