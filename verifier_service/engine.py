@@ -93,10 +93,12 @@ class VerifierEngine:
     def open(self, request: VerifyOpen, guide: Guide | None = None) -> int:
         """Reserve KV for the session's worst case and return its handle; prefill starts at once.
 
-        guide is that of request.grammar, if there is one. Raise InvalidRequest naming the field, or
-        Overloaded.
+        guide is that of request.grammar, made here if it was not before. Raise InvalidRequest
+        naming the field, or Overloaded.
         """
         info, commit_limit = self.info, check_open(request, self.info)
+        if guide is None and request.grammar is not None:
+            guide = self.guide(request.grammar)
         self._opened += 1
         handle = self._opened
         worst = min(commit_limit + request.max_draft + 1, info.max_len)

@@ -22,7 +22,7 @@ def copied(
     if not found:
         return None
     tokens, rest = found[:count], found[count:]
-    block = DraftBlock(base, tokens, (), Proposal.LOOKUP, len(tokens), rest[0] if rest else -1)
+    block = DraftBlock(base, tokens, (), Proposal.HYBRID, len(tokens), rest[0] if rest else -1)
     stop = next((at for at, token in enumerate(tokens) if token in stops), None)
     if stop is not None:
         block = replace(block, tokens=tokens[: stop + 1], generated_len=stop, bonus_guess=-1)

@@ -247,8 +247,8 @@ class Session:
         """Return the request for the likely outcome of the round in flight, if any use."""
         if self._in_flight is None or self._verifying is None:
             return None
-        if self._verifying.block.proposal is Proposal.LOOKUP:
-            # A copy's continuation is likely to be copied, too, for nothing.
+        if self._verifying.block.proposal is Proposal.HYBRID:
+            # Copied here: what follows is likely to be copied, too, for nothing.
             return None
         for prediction in predict(self._in_flight, self._verifying.bonus_guess):
             if self._stops.isdisjoint(prediction.tokens):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 import tests.unit.orchestrator.scripted as scripted
 from deployments.orchestrator.config import FixedConfig, HybridConfig
-from foredraft.types import Proposal, SamplingParams
+from foredraft.types import DraftBlock, Proposal, Propose, SamplingParams
 from tests.unit.orchestrator.running import run, wrong
-from tests.unit.orchestrator.scripted import ScriptedDrafter, ScriptedVerifier, config, request
+from tests.unit.orchestrator.scripted import (
+    ScriptedDrafter,
+    ScriptedVerifier,
+    config,
+    request,
+    true_block,
+)
 
 HYBRID = config(
     proposal=Proposal.HYBRID,
@@ -72,6 +79,15 @@ async def test_a_copy_ends_at_a_stop_token() -> None:
     tokens, _ = await run(asked, ScriptedDrafter(), verifier, HYBRID)
     assert tokens == (3, 4)
     assert verifier.rounds[0].draft in ((3, 4), (3, 4, 5, 6))
+
+
+async def test_only_copies_made_here_are_not_run_ahead_of() -> None:
+    async def lookup(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
+        return replace(true_block(ask, prefix), proposal=Proposal.LOOKUP)
+
+    settings = HYBRID.model_copy(update={"proposal": Proposal.LOOKUP})
+    _, report = await run(request(), ScriptedDrafter(lookup), ScriptedVerifier(), settings)
+    assert report.run_ahead_hits > 5
 
 
 async def test_what_does_not_repeat_is_asked_for() -> None:

@@ -115,4 +115,4 @@ def test_what_is_no_grammar_is_refused(grammars: TokenGrammars, grammar: Grammar
 
 def test_a_target_without_a_tokenizer_takes_no_grammar() -> None:
     with pytest.raises(InvalidRequest, match="tokenizer"):
-        make_engine().guide(CALL)
+        make_engine().open(replace(opening(PROMPT), grammar=CALL))
