@@ -17,10 +17,9 @@ from bench.rows import Row, as_json, as_markdown
 from bench.workload import LOOKUP, TEMPERATURES, dlm
 from deployments.client import CompletionClient
 from deployments.cluster import running
-from deployments.config import DEFAULT_FILE, ForedraftConfig, ServeFile, model_path, read
+from deployments.config import DEFAULT_FILE, ServeFile, model_path, read
 from deployments.held_out import prompts
 from foredraft.errors import ConfigError
-from foredraft.strict import parse
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
 RESULTS = Path("bench/results")
@@ -93,12 +92,9 @@ async def _in_process(
 
     config = file.application.args
     rows: list[Row] = []
-    wide = parse(ForedraftConfig, _two_cores(file))
-    async with engines(config) as loaded, engines(wide) as two_cores:
+    async with engines(config) as loaded:
         peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
-        bench = ProcessBench(
-            loaded, two_cores, config.orchestrator, peers, max_tokens, peer_prompts
-        )
+        bench = ProcessBench(loaded, config.orchestrator, peers, max_tokens, peer_prompts)
         for temperature in TEMPERATURES:
             rows += await bench.measure(texts, temperature, modes)
     return rows
@@ -110,19 +106,11 @@ async def _through_cluster(
     from bench.cluster import measure
 
     rows: list[Row] = []
-    with running(file) as cluster, cluster.beside(_two_cores(file), "/two-cores") as wide:
-        async with CompletionClient(cluster.url) as one, CompletionClient(wide) as two:
+    with running(file) as cluster:
+        async with CompletionClient(cluster.url) as client:
             for temperature in TEMPERATURES:
-                rows += await measure(one, two, texts, temperature, max_tokens, modes)
+                rows += await measure(client, texts, temperature, max_tokens, modes)
     return rows
-
-
-def _two_cores(file: ServeFile) -> dict[str, Any]:
-    """Return the same application's arguments with a verifier that uses both cores."""
-    args = file.application.args.model_dump()
-    args["verifier"]["service"]["threads"] = 2
-    args["verifier"]["pin_cpus"] = ()
-    return args
 
 
 def _machine() -> dict[str, str]:

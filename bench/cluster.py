@@ -11,27 +11,21 @@ from deployments.client import Answer, CompletionClient
 
 async def measure(
     client: CompletionClient,
-    two_cores: CompletionClient,
     prompts: Sequence[str],
     temperature: float,
     max_tokens: int,
     modes: Sequence[Mode],
 ) -> list[Row]:
-    """Decode every prompt plainly and in each mode, in turn; return a row per mode, plain first.
-
-    two_cores is a second application of the same model whose verifier uses both cores.
-    """
+    """Decode every prompt plainly and in each mode, in turn; return a row per mode, plain first."""
     runs: dict[str, list[Run]] = {mode.name: [] for mode in (PLAIN, *modes)}
-    wide: list[Run] = []
     for index, prompt in enumerate(prompts):
         params = sampling(temperature, index)
-        wide.append(_run(await two_cores.complete(prompt, params, max_tokens, **PLAIN.options)))
         for mode in (PLAIN, *modes):
             answer = await client.complete(prompt, params, max_tokens, **mode.options)
             runs[mode.name].append(_run(answer))
     plain = runs[PLAIN.name]
     return [
-        row("cluster", name, temperature, max_tokens, of_mode, plain, wide)
+        row("cluster", name, temperature, max_tokens, of_mode, plain)
         for name, of_mode in runs.items()
     ]
 

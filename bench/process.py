@@ -26,7 +26,6 @@ class ProcessBench:
     def __init__(
         self,
         engines: Engines,
-        two_cores: Engines,
         config: OrchestratorConfig,
         peers: Transformers,
         max_tokens: int,
@@ -34,7 +33,6 @@ class ProcessBench:
     ) -> None:
         """peer_prompts is how many prompts `transformers`, which is several times slower, gets."""
         self._engines = engines
-        self._two_cores = two_cores
         self._config = config
         self._peers = peers
         self._max_tokens = max_tokens
@@ -45,13 +43,11 @@ class ProcessBench:
     ) -> list[Row]:
         """Return a row per way of decoding, plain first, our drafters, then `transformers`."""
         runs: dict[str, list[Run]] = {}
-        wide: list[Run] = []
         for index, text in enumerate(prompts):
             prompt = tuple(self._engines.tokenizer.encode(text).ids)
             params = sampling(temperature, index)
-            wide.append(await self._decode(prompt, params, PLAIN, self._two_cores))
             for mode in (PLAIN, *modes):
-                decoded = await self._decode(prompt, params, mode, self._engines)
+                decoded = await self._decode(prompt, params, mode)
                 runs.setdefault(mode.name, []).append(decoded)
             for name, lookup in _PEERS if index < self._peer_prompts else ():
                 answer = self._peers.run(prompt, params, self._max_tokens, lookup)
@@ -64,14 +60,12 @@ class ProcessBench:
                 self._max_tokens,
                 of_mode,
                 runs[PLAIN.name][: len(of_mode)],
-                wide[: len(of_mode)],
             )
             for name, of_mode in runs.items()
         ]
 
-    async def _decode(
-        self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode, engines: Engines
-    ) -> Run:
+    async def _decode(self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode) -> Run:
+        engines = self._engines
         options = SpeculativeOptions.model_validate(mode.options)
         request = GenerationRequest(
             session_id=uuid.uuid4().hex,

@@ -30,8 +30,7 @@ class Run:
 class Row:
     """One line of the table.
 
-    speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it);
-    speedup_two_cores the same against plain decoding on both cores, None where it was not run. mat
+    speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it). mat
     excludes the bonus token. identical is the share of prompts whose tokens equal plain decoding's.
     """
 
@@ -42,7 +41,6 @@ class Row:
     max_tokens: int
     tokens_per_s: float
     speedup: float
-    speedup_two_cores: float | None
     mat: float
     kept_per_drafted: float
     identical: float
@@ -56,7 +54,6 @@ def row(
     max_tokens: int,
     runs: Sequence[Run],
     plain: Sequence[Run],
-    plain_two_cores: Sequence[Run] | None = None,
 ) -> Row:
     """Return the row of runs that alternated with plain ones over the same prompts and seeds."""
     rounds = sum(run.draft_rounds for run in runs)
@@ -70,17 +67,12 @@ def row(
         prompts=len(runs),
         max_tokens=max_tokens,
         tokens_per_s=median(run.speed for run in runs),
-        speedup=_speedup(runs, plain),
-        speedup_two_cores=None if plain_two_cores is None else _speedup(runs, plain_two_cores),
+        speedup=median(run.speed / base.speed for run, base in zip(runs, plain, strict=True)),
         mat=kept / rounds if rounds else 0.0,
         kept_per_drafted=kept / drafted if drafted else 0.0,
         identical=sum(same) / len(same),
         repetition=sum(repetition(run.tokens) for run in runs) / len(runs),
     )
-
-
-def _speedup(runs: Sequence[Run], plain: Sequence[Run]) -> float:
-    return median(run.speed / base.speed for run, base in zip(runs, plain, strict=True))
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -91,12 +83,11 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table."""
     head = (
-        "| where | drafter | temperature | tokens/s | speedup | vs plain on 2 cores | MAT "
-        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        "| where | drafter | temperature | tokens/s | speedup | MAT "
+        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
         f"| {r.where} | {r.drafter} | {r.temperature:g} | {r.tokens_per_s:.0f} | {r.speedup:.2f}x "
-        f"| {'-' if r.speedup_two_cores is None else f'{r.speedup_two_cores:.2f}x'} "
         f"| {r.mat:.2f} | {r.kept_per_drafted:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
         for r in rows
     ]

@@ -24,20 +24,6 @@ class RunningCluster:
     url: str
     health: dict[str, object]
 
-    @contextmanager
-    def beside(self, args: dict[str, object], route_prefix: str) -> Iterator[str]:
-        """Run a second application of other arguments under a route; yield its URL."""
-        from ray import serve
-
-        from deployments.app import build
-
-        name = route_prefix.strip("/")
-        serve.run(build(args), name=name, route_prefix=route_prefix)
-        url = f"{self.url}{route_prefix}"
-        _wait_until_ready(url)
-        yield url
-        serve.delete(name)
-
 
 @contextmanager
 def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningCluster]:

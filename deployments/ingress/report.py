@@ -30,6 +30,7 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "drafter_refusal": report.drafter_refusal,
         "drafting_s": report.drafting_s,
         "verifying_s": report.verifying_s,
+        "computing_s": report.computing_s,
         "waiting_s": report.waiting_s,
         "decisions": [decision._asdict() for decision in report.decisions],
     }

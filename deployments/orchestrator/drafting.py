@@ -63,7 +63,8 @@ class Drafting:
         self._adl = memory.recall(controller)
         self.decision = NO_DRAFT
         self._gate = RunAheadGate(config.run_ahead_least)
-        self._kept_whole = self._gate.start
+        known = memory.kept_whole
+        self._kept_whole = self._gate.start if known is None else known
         self._shortest = config.shortest_copy(session.sampling)
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
@@ -145,6 +146,7 @@ class Drafting:
         if self._attaching is not None:
             self._attaching.cancel()
         self._memory.keep(self._controller, self._adl)
+        self._memory.kept_whole = self._kept_whole
         self._detach()
 
     def _length(self) -> int:

@@ -1,4 +1,4 @@
-"""What controllers learnt in one session, for the next one of its kind to start from."""
+"""What was learnt in one session, for the next one of its kind to start from."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ _KINDS = 64
 
 
 class Memory:
-    """The last state of a controller that `learns`; others start anew each time."""
+    """The last state of a controller that `learns`; others start anew each time.
+
+    kept_whole is the run-ahead gate's share, None before the first session ended.
+    """
 
     def __init__(self) -> None:
         self._state: Any = None
+        self.kept_whole: float | None = None
 
     def recall(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""

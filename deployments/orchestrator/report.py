@@ -58,8 +58,8 @@ class SpeculationReport:
 
     decisions has one entry for each round. mat and accepted_histogram are over the rounds that
     had a draft, and exclude the bonus and the correction token. drafting_s is time spent waiting
-    for drafts with nothing under verification, verifying_s for verdicts, waiting_s for anything
-    else (opening, moving, a slow reader).
+    for drafts with nothing under verification, verifying_s for verdicts, of which computing_s went
+    by in the rounds' own passes, waiting_s for anything else (opening, moving, a slow reader).
     """
 
     how: How
@@ -76,6 +76,7 @@ class SpeculationReport:
     drafter_refusal: str | None
     drafting_s: float
     verifying_s: float
+    computing_s: float
     waiting_s: float
 
     @property
@@ -124,6 +125,7 @@ class Tally:
     run_ahead_hits: int = 0
     drafting_s: float = 0.0
     verifying_s: float = 0.0
+    computing_s: float = 0.0
 
     def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
         """Count one round."""
@@ -134,6 +136,7 @@ class Tally:
         self.run_ahead_hits += stats.hit
         self.drafting_s += stats.draft_wait_s
         self.verifying_s += stats.verify_s
+        self.computing_s += stats.verify_timings.compute_us / 1e6
         if stats.drafted:
             self.draft_rounds += 1
             self.drafted += stats.drafted
@@ -162,5 +165,6 @@ class Tally:
             drafter_refusal=drafter_refusal,
             drafting_s=self.drafting_s,
             verifying_s=self.verifying_s,
+            computing_s=self.computing_s,
             waiting_s=max(0.0, total_s - self.drafting_s - self.verifying_s),
         )

@@ -1,7 +1,7 @@
 /* One forward of a Llama-shaped model in bf16, from tokens to logits, rounded where transformers
  * rounds.
  *
- * Threads share each step and meet after it. The residual stream is kept in fp32, every number of it
+ * Threads share each step. The residual stream is kept in fp32, every number of it
  * rounded to bf16.
  */
 #include "forward.h"
@@ -18,32 +18,48 @@ int fd_forward_runs_here(void) {
 
 #if defined(__x86_64__)
 
-/* One forward: tokens [rows], logits [num_wanted, m->head.out] of the wanted rows, which ascend. */
+#define SHORT 8 /* rows whose norms are done sooner than handed over */
+
+/* A product with a layer's weights, as `apply` takes it. */
+typedef struct {
+    const linear *w;
+    const uint16_t *lines;
+    enum epilogue epilogue;
+    void *out;
+    int64_t stride;
+} product;
+
+/* One forward: tokens [rows], logits [num_wanted, m->head.out] of the wanted rows, which ascend; and
+ * where it has come to. */
 typedef struct {
     const model *m;
     const segment *segments;
     int64_t count;
     const int32_t *tokens, *wanted;
-    int64_t rows, num_wanted;
+    int64_t rows, num_wanted, threads;
     float *logits;
+    int64_t layer;
+    const float *norm;
+    product product;
     float *x;                /* [rows, hidden]: the residual stream */
     uint16_t *lines, *gated; /* what the next product reads, in linear.h's layout */
     uint16_t *qkv, *mixed;   /* [rows, heads, head_dim] */
     char *attention;         /* each thread's */
+    int64_t attention_bytes;
 } forward;
 
 static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static int divide(forward *f, int64_t threads) {
+static int divide(forward *f) {
     const model *m = f->m;
     int64_t mixed = m->heads * m->head_dim, qkv = m->layers->qkv.out;
     int64_t x = aligned(4 * f->rows * m->hidden);
     int64_t lines = aligned(2 * f->rows * larger(m->hidden, mixed));
     int64_t gated = aligned(2 * f->rows * m->inner);
-    int64_t attention = attention_bytes(f->segments, f->count);
+    int64_t attention = f->attention_bytes = attention_bytes(f->segments, f->count);
     char *at = reserve(x + lines + gated + aligned(2 * f->rows * qkv) +
-                       aligned(2 * f->rows * mixed) + threads * attention);
+                       aligned(2 * f->rows * mixed) + f->threads * attention);
     if (!at) return 1;
     f->x = (float *)at, at += x;
     f->lines = (uint16_t *)at, at += lines;
@@ -54,7 +70,9 @@ static int divide(forward *f, int64_t threads) {
     return 0;
 }
 
-AVX512 static void embed(const forward *f, part rows) {
+AVX512 static void embed(void *context, part rows, int64_t thread) {
+    (void)thread;
+    const forward *f = context;
     int64_t width = f->m->hidden;
     for (int64_t r = rows.from; r < rows.to; r++)
         for (int64_t i = 0; i < width; i += LANES)
@@ -62,29 +80,43 @@ AVX512 static void embed(const forward *f, part rows) {
                              load_halves(f->m->embedding + f->tokens[r] * width + i));
 }
 
-/* lines = x / rms(x) * weight */
-AVX512 static void norm(const float *x, const float *weight, uint16_t *lines, int64_t rows,
-                        int64_t width, float eps, int64_t thread, int64_t threads) {
-    part own = part_of(rows, thread, threads);
-    for (int64_t i = 0; i < num_blocks(rows); i++) {
-        block b = block_at(rows, i);
+/* lines = x / rms(x) * weight, of some rows */
+AVX512 static void normalize(void *context, part own, int64_t thread) {
+    (void)thread;
+    const forward *f = context;
+    int64_t width = f->m->hidden;
+    for (int64_t i = 0; i < num_blocks(f->rows); i++) {
+        block b = block_at(f->rows, i);
         for (int64_t r = 0; r < b.rows; r++) {
             if (b.first + r < own.from || b.first + r >= own.to) continue;
-            const float *from = x + (b.first + r) * width;
-            uint16_t *to = lines + b.first * width;
+            const float *from = f->x + (b.first + r) * width;
+            uint16_t *to = f->lines + b.first * width;
             __m512 squares = _mm512_setzero_ps();
             for (int64_t c = 0; c < width; c += LANES) {
                 __m512 v = _mm512_loadu_ps(from + c);
                 squares = _mm512_fmadd_ps(v, v, squares);
             }
             float mean = _mm512_reduce_add_ps(squares) / (float)width;
-            float scale = 1.0f / __builtin_sqrtf(mean + eps);
+            float scale = 1.0f / __builtin_sqrtf(mean + f->m->eps);
             for (int64_t c = 0; c < width; c += LANES)
                 store_halves(to + at_line(b.rows, r, c),
                              rounded(_mm512_loadu_ps(from + c) * scale) *
-                                 _mm512_load_ps(weight + c));
+                                 _mm512_load_ps(f->norm + c));
         }
     }
+}
+
+static void multiply(void *context, part panels, int64_t thread) {
+    (void)thread;
+    const forward *f = context;
+    const product *p = &f->product;
+    apply(p->w, p->lines, f->rows, p->epilogue, p->out, p->stride, panels);
+}
+
+static void attend(void *context, part heads, int64_t thread) {
+    const forward *f = context;
+    attend_panels(f->m, f->layer, f->segments, f->count, f->qkv, f->mixed, heads,
+                  f->attention + thread * f->attention_bytes);
 }
 
 /* Leave only the wanted rows: behind the last layer's attention no other row matters. */
@@ -94,42 +126,38 @@ static void drop_unwanted(forward *f) {
         memmove(f->x + i * width, f->x + f->wanted[i] * width, 4 * width);
         memmove(f->mixed + i * mixed, f->mixed + f->wanted[i] * mixed, 2 * mixed);
     }
+    f->rows = f->num_wanted;
 }
 
-static void run(void *context, int64_t thread, int64_t threads) {
-    forward *f = context;
+static void norm(forward *f, const float *weight) {
+    f->norm = weight;
+    team_share(f->threads, f->rows, SHORT, normalize, f);
+}
+
+static void project(forward *f, const linear *w, const uint16_t *lines, enum epilogue epilogue,
+                    void *out, int64_t stride) {
+    f->product = (product){w, lines, epilogue, out, stride};
+    team_share(f->threads, w->out / COLUMNS, 1, multiply, f);
+}
+
+static void run(forward *f) {
     const model *m = f->m;
-    int64_t rows = f->rows, H = m->hidden, mixed = m->heads * m->head_dim, qkv = m->layers->qkv.out;
-    int64_t memory = attention_bytes(f->segments, f->count);
-    embed(f, part_of(rows, thread, threads));
-    team_wait(threads);
-    for (int64_t i = 0; i < m->num_layers; i++) {
-        const layer *l = &m->layers[i];
-        norm(f->x, l->attention_norm, f->lines, rows, H, m->eps, thread, threads);
-        team_wait(threads);
-        apply(&l->qkv, f->lines, rows, HALVES, f->qkv, qkv, thread, threads);
-        team_wait(threads);
-        attend_panels(m, i, f->segments, f->count, f->qkv, f->mixed,
-                      part_of(m->kv_heads, thread, threads), f->attention + thread * memory);
-        team_wait(threads);
-        if (i == m->num_layers - 1) rows = f->num_wanted;
-        if (thread == 0) {
-            if (i == m->num_layers - 1) drop_unwanted(f);
-            lines_of(f->mixed, rows, mixed, f->lines);
-        }
-        team_wait(threads);
-        apply(&l->out, f->lines, rows, ADD, f->x, H, thread, threads);
-        team_wait(threads);
-        norm(f->x, l->mlp_norm, f->lines, rows, H, m->eps, thread, threads);
-        team_wait(threads);
-        apply(&l->gate_up, f->lines, rows, GATE, f->gated, m->inner, thread, threads);
-        team_wait(threads);
-        apply(&l->down, f->gated, rows, ADD, f->x, H, thread, threads);
-        team_wait(threads);
+    int64_t H = m->hidden, mixed = m->heads * m->head_dim;
+    team_share(f->threads, f->rows, SHORT, embed, f);
+    for (f->layer = 0; f->layer < m->num_layers; f->layer++) {
+        const layer *l = &m->layers[f->layer];
+        norm(f, l->attention_norm);
+        project(f, &l->qkv, f->lines, HALVES, f->qkv, l->qkv.out);
+        team_share(f->threads, m->kv_heads, 1, attend, f);
+        if (f->layer == m->num_layers - 1) drop_unwanted(f);
+        lines_of(f->mixed, f->rows, mixed, f->lines);
+        project(f, &l->out, f->lines, ADD, f->x, H);
+        norm(f, l->mlp_norm);
+        project(f, &l->gate_up, f->lines, GATE, f->gated, m->inner);
+        project(f, &l->down, f->gated, ADD, f->x, H);
     }
-    norm(f->x, m->norm, f->lines, rows, H, m->eps, thread, threads);
-    team_wait(threads);
-    apply(&m->head, f->lines, rows, FLOATS, f->logits, m->head.out, thread, threads);
+    norm(f, m->norm);
+    project(f, &m->head, f->lines, FLOATS, f->logits, m->head.out);
 }
 
 /* Run the rows of `count` segments. Returns 0, or 1 where memory ran out. */
@@ -138,10 +166,12 @@ int fd_forward(const model *m, const segment *segments, int64_t count, const int
                int64_t threads) {
     forward f = {
         .m = m, .segments = segments, .count = count, .tokens = tokens, .wanted = wanted,
-        .rows = rows, .num_wanted = num_wanted, .logits = logits,
+        .rows = rows, .num_wanted = num_wanted, .threads = threads, .logits = logits,
     };
-    if (divide(&f, threads)) return 1;
-    team_run(threads, run, &f);
+    if (divide(&f)) return 1;
+    team_begin(threads);
+    run(&f);
+    team_end(threads);
     return 0;
 }
 

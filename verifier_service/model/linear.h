@@ -83,7 +83,7 @@ AVX512_INLINE __m512 exp2_lanes(__m512 x) {
 }
 
 void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue, void *out,
-           int64_t stride, int64_t thread, int64_t threads);
+           int64_t stride, part panels);
 void lines_of(const uint16_t *x, int64_t rows, int64_t width, uint16_t *lines);
 
 #endif

@@ -82,12 +82,11 @@ AVX512_INLINE void finish(const linear *w, const float *sums, block b, int64_t n
     }
 }
 
-/* Compute a thread's part of the columns. stride is that of out's rows, of GATE their width. */
+/* Compute the columns of some panels. stride is that of out's rows, of GATE their width. */
 AVX512 void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue,
-                  void *out, int64_t stride, int64_t thread, int64_t threads) {
+                  void *out, int64_t stride, part panels) {
     _Alignas(64) float sums[MAX_ROWS * COLUMNS];
     int64_t count = num_blocks(rows);
-    part panels = part_of(w->out / COLUMNS, thread, threads);
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(rows, i);
@@ -120,9 +119,10 @@ typedef struct {
     float *out;
 } product;
 
-static void product_part(void *context, int64_t thread, int64_t threads) {
+static void product_part(void *context, part panels, int64_t thread) {
+    (void)thread;
     const product *p = context;
-    apply(p->w, p->lines, p->rows, FLOATS, p->out, p->w->out, thread, threads);
+    apply(p->w, p->lines, p->rows, FLOATS, p->out, p->w->out, panels);
 }
 
 /* out [rows, w->out] = x [rows, w->in] W^T + bias, rounded to bf16. Returns 0, or 1 where memory ran
@@ -132,7 +132,9 @@ int fd_linear(const linear *w, const uint16_t *x, int64_t rows, float *out, int6
     if (!lines) return 1;
     lines_of(x, rows, w->in, lines);
     product p = {w, lines, rows, out};
-    team_run(threads, product_part, &p);
+    team_begin(threads);
+    team_share(threads, w->out / COLUMNS, 1, product_part, &p);
+    team_end(threads);
     return 0;
 }
 

@@ -1,5 +1,8 @@
-/* A few threads that share one forward: they wait for each other between its steps by spinning, as a
- * step takes microseconds, and sleep between forwards.
+/* A few threads that share the steps of one forward.
+ *
+ * A step is cut into pieces, and whoever is free takes the next one: a helper whose core is busy with
+ * something else takes fewer, and the caller waits for a piece that was begun, never for a helper.
+ * Helpers look for the next step by spinning, as one takes microseconds, and sleep between forwards.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +12,7 @@
 
 #define MAX_HELPERS 255
 #define SPINS 2000 /* before a waiting thread lets others have its core */
+#define PIECES 2   /* of a step, for each thread */
 
 #if defined(__x86_64__)
 #define RELAX() __builtin_ia32_pause()
@@ -17,58 +21,52 @@
 #endif
 
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* one team at a time */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over helpers and the sleep of them */
 static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
-static int64_t helpers, team;
-static uint64_t runs;
+static int64_t helpers;
+static atomic_int_fast64_t team; /* threads of the forward under way; 0 between two */
+
+/* The step under way, in one number so that a piece is taken of no other: the step's number, how many
+ * pieces it has, and the next one. What the step does is written before, and again only when all of
+ * its pieces are done. */
+static atomic_uint_fast64_t step;
+static atomic_int_fast64_t undone;
 static work *current;
 static void *current_context;
+static int64_t current_count;
 
-static atomic_int_fast64_t waiting;
-static atomic_uint_fast64_t meetings;
+static uint64_t pieces_of(uint64_t state) { return state >> 16 & 0xFFFF; }
+static uint64_t next_of(uint64_t state) { return state & 0xFFFF; }
 
-/* Return once all threads of the team have called this. */
-void team_wait(int64_t threads) {
-    if (threads == 1) return;
-    uint64_t meeting = atomic_load(&meetings);
-    if (atomic_fetch_add(&waiting, 1) == threads - 1) {
-        atomic_store(&waiting, 0);
-        atomic_store(&meetings, meeting + 1);
-        return;
-    }
-    for (int64_t spins = 0; atomic_load(&meetings) == meeting; spins++) {
-        if (spins < SPINS) RELAX();
-        else sched_yield();
-    }
+/* Do one piece of the step under way; return 0 if there is none left. */
+static int do_piece(int64_t thread) {
+    uint64_t state = atomic_load(&step);
+    do {
+        if (next_of(state) >= pieces_of(state)) return 0;
+    } while (!atomic_compare_exchange_weak(&step, &state, state + 1));
+    current(current_context,
+            part_of(current_count, (int64_t)next_of(state), (int64_t)pieces_of(state)), thread);
+    atomic_fetch_sub(&undone, 1);
+    return 1;
 }
 
 static void *help(void *thread) {
     int64_t self = (int64_t)(intptr_t)thread;
-    uint64_t seen = 0;
     for (;;) {
         pthread_mutex_lock(&lock);
-        while (runs == seen || self >= team) {
-            seen = runs;
-            pthread_cond_wait(&begun, &lock);
-        }
-        seen = runs;
-        work *task = current;
-        void *context = current_context;
-        int64_t threads = team;
+        while (self >= atomic_load(&team)) pthread_cond_wait(&begun, &lock);
         pthread_mutex_unlock(&lock);
-        task(context, self, threads);
-        team_wait(threads);
+        for (int64_t spins = 0; self < atomic_load(&team); spins++) {
+            if (do_piece(self)) spins = 0;
+            else if (spins < SPINS) RELAX();
+            else sched_yield();
+        }
     }
     return NULL;
 }
 
-/* Call work(context, thread, n) for all threads < n and return when all have; n is `threads`, or
- * fewer where the system gives no more. */
-void team_run(int64_t threads, work *task, void *context) {
-    if (threads <= 1) {
-        task(context, 0, 1);
-        return;
-    }
+void team_begin(int64_t threads) {
+    if (threads <= 1) return;
     pthread_mutex_lock(&turn);
     pthread_mutex_lock(&lock);
     while (helpers < threads - 1 && helpers < MAX_HELPERS) {
@@ -77,15 +75,32 @@ void team_run(int64_t threads, work *task, void *context) {
         pthread_detach(made);
         helpers++;
     }
-    team = threads - 1 <= helpers ? threads : helpers + 1;
-    int64_t present = team;
-    current = task;
-    current_context = context;
-    runs++;
+    atomic_store(&team, threads);
     pthread_cond_broadcast(&begun);
     pthread_mutex_unlock(&lock);
-    task(context, 0, present);
-    team_wait(present);
+}
+
+void team_share(int64_t threads, int64_t count, int64_t least, work *task, void *context) {
+    int64_t pieces = count / least < threads * PIECES ? count / least : threads * PIECES;
+    if (threads <= 1 || pieces <= 1) {
+        task(context, (part){0, count}, 0);
+        return;
+    }
+    current = task;
+    current_context = context;
+    current_count = count;
+    atomic_store(&undone, pieces);
+    atomic_store(&step, ((atomic_load(&step) >> 32) + 1) << 32 | (uint64_t)pieces << 16);
+    while (do_piece(0)) {}
+    for (int64_t spins = 0; atomic_load(&undone) > 0; spins++) {
+        if (spins < SPINS) RELAX();
+        else sched_yield();
+    }
+}
+
+void team_end(int64_t threads) {
+    if (threads <= 1) return;
+    atomic_store(&team, 0);
     pthread_mutex_unlock(&turn);
 }
 

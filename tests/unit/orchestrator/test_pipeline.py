@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import StepEvent
+from deployments.orchestrator.request import StepEvent, Summary
 from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
@@ -41,6 +42,17 @@ async def test_a_miss_is_drafted_just_in_time_from_the_last_common_token() -> No
     ahead, just_in_time = drafter.asked[1], drafter.asked[2]
     assert (ahead.keep_len, len(ahead.append)) == (len(PROMPT), 5)
     assert (just_in_time.keep_len, len(just_in_time.append)) == (len(PROMPT) + 2, 1)
+
+
+async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_blocks_kept_whole() -> None:
+    memory, asked = Memory(), []
+    for _ in range(2):
+        events = generate(
+            request(), ScriptedDrafter(wrong(at=2)), ScriptedVerifier(), FIXED, memory=memory
+        )
+        reports = [event.report async for event in events if isinstance(event, Summary)]
+        asked.append(reports[0].run_ahead_asked)
+    assert asked[1] < asked[0]
 
 
 async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:
