@@ -15,6 +15,7 @@ from verifier_service.model.native import library
 
 _ROWS = (1, 2, 9, 17, 64)
 _REPEATS = 300
+_BLOCK = 64
 
 
 def microseconds(call: Callable[[], object]) -> float:
@@ -29,12 +30,13 @@ def microseconds(call: Callable[[], object]) -> float:
 
 def measure(backend: Attention, shape: KvShape, heads: int, rows: int, keys: int) -> float:
     """Return the time of one layer for rows whose last sees `keys` keys."""
-    kv = backend.alloc(shape, keys)
+    blocks = range(-(-keys // _BLOCK))
+    kv = backend.alloc(shape, len(blocks), _BLOCK)
     kv.keys.zero_()
     kv.values.zero_()
     q = torch.randn(rows, heads, shape.head_dim).to(shape.dtype).transpose(0, 1)
     k = torch.randn(rows, shape.kv_heads, shape.head_dim).to(shape.dtype).transpose(0, 1)
-    batch = [Rows(kv, keys - rows, 0, rows)]
+    batch = [Rows(kv, blocks, keys - rows, 0, rows)]
     return microseconds(lambda: backend.attend(0, q, k, k, batch, shape.head_dim**-0.5))
 
 

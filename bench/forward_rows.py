@@ -23,8 +23,8 @@ from verifier_service.loading import load_target
 from verifier_service.model.checkpoint import load_config
 from verifier_service.model.native import library
 from verifier_service.model.native_weights import Arena, Linear, pack
-from verifier_service.model.port import Segment
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
+from verifier_service.model.port import Segment, alloc
 
 ROWS = (1, 2, 5, 9, 16, 24, 32, 64)
 ROUNDS, REPEATS = 30, 8
@@ -95,11 +95,11 @@ def main() -> None:
     products = Products(load_config(args.model), args.threads)
     vocab = compiled.info.vocab_size
     text = np.random.default_rng(0).integers(0, vocab, args.prefix + max(ROWS)).tolist()
-    slots = {id(model): model.alloc(len(text)) for model in (compiled, generic)}
+    slots = {id(model): alloc(model, len(text)) for model in (compiled, generic)}
     for model in (compiled, generic):
         model.forward([Segment(slots[id(model)], 0, text[: args.prefix], 0)])
 
-    def verify(model: SlottedModel, rows: int) -> Callable[[], object]:
+    def verify(model: PagedModel, rows: int) -> Callable[[], object]:
         tokens = text[args.prefix : args.prefix + rows]
         segments = [Segment(slots[id(model)], args.prefix, tokens, rows)]
         return lambda: model.forward(segments)

@@ -34,8 +34,8 @@ from foredraft.tree import explicit
 from foredraft.types import DraftOpen, Proposal, SamplingParams
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
-from verifier_service.model.port import Segment
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
+from verifier_service.model.port import Segment, alloc
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ def right(drafted: Drafted, truth: Sequence[int]) -> int:
     return kept
 
 
-def continuation(target: SlottedModel, slot: int, prompt: list[int], count: int) -> list[int]:
+def continuation(target: PagedModel, slot: int, prompt: list[int], count: int) -> list[int]:
     """Return the target's own next tokens at temperature 0."""
     text, fed = list(prompt), 0
     while len(text) < len(prompt) + count:
@@ -133,7 +133,7 @@ def measure(
     passes: list[float] = []
     forwards: list[float] = []
     for prompt in (tokenizer.encode(text).ids for text in texts):
-        slot = target.alloc(len(prompt) + count + VERIFIED)
+        slot = alloc(target, len(prompt) + count + VERIFIED)
         text = continuation(target, slot, prompt, count)
         drafter.draft([BlockRequest(0, 0, text, 0)])
         for at in range(len(prompt), len(text) - SLOTS, SPACING):
@@ -148,7 +148,7 @@ def measure(
                 opened = DraftOpen("bench", context, SamplingParams(), side.proposal, len(text))
                 drafted = search(strategy_of(opened), side, context, scores)
                 side.accepted.append(right(drafted, text[at:]))
-        target.free(slot)
+        target.pool.give(slot)
     return passes, forwards
 
 

@@ -25,8 +25,8 @@ from deployments.config import model_path
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
 from verifier_service.model.checkpoint import load_config
-from verifier_service.model.port import Segment
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
+from verifier_service.model.port import Segment, alloc
 
 _MATRIX = 1024
 _BYTES = 256 << 20
@@ -101,9 +101,9 @@ def rounds(case: Case, slots: Sequence[int]) -> list[Segment]:
     ]
 
 
-def measure(model: SlottedModel, case: Case, repeats: int) -> tuple[list[float], list[float]]:
+def measure(model: PagedModel, case: Case, repeats: int) -> tuple[list[float], list[float]]:
     """Return times of one forward for all and of one after another, in ms, taking turns."""
-    slots = [model.alloc(prefix + case.k + 1) for prefix in case.prefixes]
+    slots = [alloc(model, prefix + case.k + 1) for prefix in case.prefixes]
     for slot, prefix in zip(slots, case.prefixes, strict=True):
         model.forward([Segment(slot, 0, list(range(1, prefix)), 0)])
     asked = rounds(case, slots)
@@ -117,7 +117,7 @@ def measure(model: SlottedModel, case: Case, repeats: int) -> tuple[list[float],
         together.append(1e3 * best_s(lambda: model.forward(asked), 1))
         one_by_one.append(1e3 * best_s(apart, 1))
     for slot in slots:
-        model.free(slot)
+        model.pool.give(slot)
     return together, one_by_one
 
 

@@ -18,8 +18,8 @@ from deployments.config import model_path
 from foredraft.tree import branch
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
-from verifier_service.model.port import Segment
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
+from verifier_service.model.port import Segment, alloc
 
 _ROWS = (1, 5, 9, 16, 24, 32)
 _KINDS = ("path", "tree")
@@ -30,7 +30,7 @@ def binary_tree(nodes: int) -> tuple[int, ...]:
     return tuple(i // 2 - 1 for i in range(nodes))
 
 
-def round_ms(model: SlottedModel, slot: int, prefix: int, rows: int, kind: str) -> float:
+def round_ms(model: PagedModel, slot: int, prefix: int, rows: int, kind: str) -> float:
     """Return the wall time of one round after prefix tokens, in ms; of a tree, the last is kept."""
     nodes = rows - 1
     parents = binary_tree(nodes) if kind == "tree" else ()
@@ -50,7 +50,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model = load_target(VerifierConfig(model=args.model, threads=args.threads))
-    slot = model.alloc(args.prefix + max(_ROWS))
+    slot = alloc(model, args.prefix + max(_ROWS))
     model.forward([Segment(slot, 0, list(range(args.prefix)), 1)])
     sides = [(rows, kind) for rows in _ROWS for kind in _KINDS]
     times: dict[tuple[int, str], list[float]] = {side: [] for side in sides}

@@ -28,8 +28,25 @@ class VerifierConfig(StrictModel):
         default="auto",
         description="auto is the compiled forward where the model and the CPU allow it",
     )
-    kv_tokens: int = Field(default=32768, ge=16, description="KV cache of all sessions, in tokens")
-    block_tokens: int = Field(default=64, ge=1, description="KV is reserved in blocks of this size")
+    kv_tokens: int = Field(
+        default=32768, ge=1024, description="KV cache of all sessions, in tokens"
+    )
+    block_tokens: int = Field(
+        default=64, ge=64, multiple_of=64, description="tokens of a block of the KV cache"
+    )
+    prefix_cache_tokens: int | None = Field(
+        default=8192,
+        ge=0,
+        description="KV kept for later sessions when no session uses it, in tokens; null: all. "
+        "On a CPU it takes memory only once it is used",
+    )
+    kv_overcommit: float = Field(
+        default=1.0,
+        ge=1,
+        le=64,
+        description="how often the KV cache may be reserved; above 1 a session may lose its KV to "
+        "an older one and read its text again",
+    )
     max_sessions: int = Field(default=64, ge=1)
     row_budget: int = Field(default=256, ge=2, description="token rows of one forward")
     idle_steps: int = Field(

@@ -20,6 +20,7 @@ from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
 from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
 from verifier_service.grammars import Grammars, NoGrammars
+from verifier_service.kv_manager import KvManager
 from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
 
@@ -56,8 +57,7 @@ class VerifierEngine:
         self._clock = clock
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
-        # Kept branches whose KV is still where the tree had it: slot, first row, rows.
-        self._moves: list[tuple[int, int, tuple[int, ...]]] = []
+        self._manager = KvManager(model, kv)
         self._opened = 0
         self.corrupted = 0
 
@@ -77,10 +77,15 @@ class VerifierEngine:
         return self._kv
 
     @property
+    def preempted(self) -> int:
+        """How often a session lost its KV to another one."""
+        return self._manager.preempted
+
+    @property
     def has_work(self) -> bool:
         """True while a step would do something."""
         return bool(self._answered) or any(
-            s.pending is not None or s.cached + 1 < len(s.tokens) for s in self._sessions.values()
+            s.pending is not None or s.unread for s in self._sessions.values()
         )
 
     def guide(self, grammar: Grammar) -> Guide:
@@ -102,11 +107,10 @@ class VerifierEngine:
         self._opened += 1
         handle = self._opened
         worst = min(commit_limit + request.max_draft + 1, info.max_len)
-        capacity = self._kv.reserve(handle, worst)
+        self._kv.reserve(handle, worst, request.cache_salt)
         stops = frozenset(request.stop_token_ids)
         self._sessions[handle] = Session(
             session_id=request.session_id,
-            slot=self._model.alloc(capacity),
             rule=rule_of(request.acceptance, request.sampling, self._argmax),
             stop_token_ids=stops,
             max_draft=request.max_draft,
@@ -125,7 +129,6 @@ class VerifierEngine:
         self.tidy()
         session = self._sessions.pop(handle, None)
         if session is not None:
-            self._model.free(session.slot)
             self._kv.release(handle)
 
     def submit(self, handle: int, request: Round) -> None:
@@ -144,18 +147,20 @@ class VerifierEngine:
         """Run one forward over what is pending and return the rounds that ended with it."""
         self.tidy()
         outcomes, self._answered = self._answered, []
+        waiting = self._manager.share(self._sessions)
         shares = plan(
-            [session.work(handle) for handle, session in self._sessions.items()],
+            [s.work(key) for key, s in self._sessions.items() if key not in waiting],
             row_budget=self._row_budget,
             prefill_rows=self._prefill_rows,
         )
+        shares = self._manager.grant(shares, self._sessions)
         if not shares:
             return outcomes
         started = self._clock()
         segments, draws, rows = [], [], 0
         for share in shares:
             session = self._sessions[share.key]
-            segments.append(session.segment(share))
+            segments.append(session.segment(share, self._manager.table(share.key)))
             rows += share.rows
             if session.pending is not None and session.pending.started is None:
                 session.pending.started = started
@@ -175,8 +180,9 @@ class VerifierEngine:
                 session.pending.compute_s += spent
             if not share.decides:
                 session.cached += share.rows
+                self._manager.read(share.key)
                 continue
-            result = self._commit(session, decisions[share.key], rows, raw[share.key])
+            result = self._commit(share.key, decisions[share.key], rows, raw[share.key])
             if result is not None:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
@@ -189,15 +195,24 @@ class VerifierEngine:
         self.tidy()
         ahead = {k: s for k, s in self._sessions.items() if s.decodes_on(self._idle_steps)}
         keys = list(ahead)[: self._row_budget]
+        granted = self._manager.grant([Share(key, 1, False) for key in keys], self._sessions)
+        keys = [share.key for share in granted]
         if not keys:
             return False
         sessions = [ahead[key] for key in keys]
-        logits = self._model.forward([Segment(s.slot, s.cached, [s.newest], 1) for s in sessions])
+        tables = [self._manager.table(key) for key in keys]
+        logits = self._model.forward(
+            [
+                Segment(table, s.cached, [s.newest], 1)
+                for table, s in zip(tables, sessions, strict=True)
+            ]
+        )
         raw = self._shape([(key, 1) for key in keys], logits)
         chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
         for key, session, token in zip(keys, sessions, chosen, strict=True):
             if token is not None:
                 session.learn(token, raw[key])
+                self._manager.read(key)
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
 
@@ -254,24 +269,22 @@ class VerifierEngine:
         return decisions
 
     def _commit(
-        self, session: Session, decision: Decision | None, rows: int, raw: Logits
+        self, key: int, decision: Decision | None, rows: int, raw: Logits
     ) -> Verdict | ForedraftError | None:
-        """Return how the session's round ended; None if a plain round goes on."""
+        """Return how a session's round ended; None if a plain round goes on."""
+        session = self._sessions[key]
         if decision is None:
             self.corrupted += 1
             session.pending = None
             return CorruptModelOutput("the target model's logits are not finite")
         first, path = len(session.tokens), decision.path
         verdict = session.commit(decision, rows, raw)
-        if path != tuple(range(len(path))):
-            self._moves.append((session.slot, first, path))
+        self._manager.committed(key, first, path)
         return verdict
 
     def tidy(self) -> None:
-        """Move the KV of kept branches to where the next forward looks for it.
+        """Put the KV in order for the next pass: kv_manager.py.
 
         A step does so by itself; done between two, nobody waits for it.
         """
-        for move in self._moves:
-            self._model.keep(*move)
-        self._moves.clear()
+        self._manager.tidy(self._sessions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from functools import partial
 
 import torch
 
@@ -23,9 +24,9 @@ from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
 from verifier_service.model.native_forward import NativeForward, fits_native
 from verifier_service.model.native_weights import NativeWeights
+from verifier_service.model.paged import PagedModel
 from verifier_service.model.panels import PanelCaches
 from verifier_service.model.sampling_native import best_argmax
-from verifier_service.model.slots import SlottedModel
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -58,9 +59,10 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
         "" if config.device != "cpu" or numerics.native_bf16() else " (no native bf16)",
     )
     kv = KvBlocks(
-        kv_tokens=config.kv_tokens,
+        model.pool,
         block_tokens=config.block_tokens,
         max_sessions=config.max_sessions,
+        overcommit=config.kv_overcommit,
     )
     return VerifierEngine(
         model,
@@ -73,7 +75,7 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
     )
 
 
-def _grammars(config: VerifierConfig, model: SlottedModel) -> Grammars:
+def _grammars(config: VerifierConfig, model: PagedModel) -> Grammars:
     """Return grammars over the model's tokenizer, if that lies beside it."""
     found = tokenizer_file(config.model)
     eos = load_config(config.model).eos_token_id
@@ -87,7 +89,7 @@ def _grammars(config: VerifierConfig, model: SlottedModel) -> Grammars:
         return NoGrammars()
 
 
-def load_target(config: VerifierConfig) -> SlottedModel:
+def load_target(config: VerifierConfig) -> PagedModel:
     """Return the configured checkpoint as a target model, its numerics not measured yet.
 
     The fastest forward that fits the model is used: compiled, else transformers' own.
@@ -102,6 +104,14 @@ def load_target(config: VerifierConfig) -> SlottedModel:
     )
     shape = kv_shape(model.config, model.dtype, model.device)
     kernels = library()
+    paged = partial(
+        PagedModel,
+        shape=shape,
+        info=info,
+        kv_tokens=config.kv_tokens,
+        block_tokens=config.block_tokens,
+        prefix_cache_tokens=config.prefix_cache_tokens,
+    )
     if (
         config.forward == "auto"
         and config.attention != "matmul"
@@ -111,10 +121,10 @@ def load_target(config: VerifierConfig) -> SlottedModel:
         log.info("forward compiled")
         weights = NativeWeights(model, shape.head_dim)
         forward = NativeForward(weights, kernels, config.threads)
-        return SlottedModel(forward, PanelCaches(kernels), shape, info)
+        return paged(forward, PanelCaches(kernels))
     attention = choose_attention(config, shape)
     log.info("forward of transformers, attention %s", attention.name)
-    return SlottedModel(TransformersForward(model, attention), attention, shape, info)
+    return paged(TransformersForward(model, attention), attention)
 
 
 def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:

@@ -15,7 +15,7 @@ import numpy as np
 
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.tree import ROOT, branch
-from verifier_service.model.port import Segment, TargetModel
+from verifier_service.model.port import Segment, TargetModel, alloc
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -38,7 +38,7 @@ def measure(model: TargetModel) -> str:
     length = min(_TEXT_TOKENS, model.info.max_len)
     vocab = model.info.vocab_size
     texts = [rng.integers(0, vocab, length).tolist() for _ in range(1 + _NEIGHBOURS)]
-    slots = [model.alloc(length) for _ in texts]
+    slots = [alloc(model, length) for _ in texts]
     try:
         reference = model.forward([Segment(slots[0], 0, texts[0], length)])
         if not np.isfinite(reference).all():
@@ -50,16 +50,16 @@ def measure(model: TargetModel) -> str:
         )
     finally:
         for taken in slots:
-            model.free(taken)
+            model.pool.give(taken)
     return "exact" if difference == 0 else f"tolerance {difference:.3g}"
 
 
-def _in_chunks(model: TargetModel, slot: int, text: list[int], reference: Logits) -> float:
+def _in_chunks(model: TargetModel, blocks: list[int], text: list[int], reference: Logits) -> float:
     """Return how far the text's logits are from the reference when it comes in chunks."""
     difference = 0.0
     for chunk in _CHUNKS:
         logits = [
-            model.forward([Segment(slot, i, text[i : i + chunk], len(text[i : i + chunk]))])
+            model.forward([Segment(blocks, i, text[i : i + chunk], len(text[i : i + chunk]))])
             for i in range(0, len(text), chunk)
         ]
         difference = max(difference, _difference(np.concatenate(logits), reference))
@@ -67,7 +67,10 @@ def _in_chunks(model: TargetModel, slot: int, text: list[int], reference: Logits
 
 
 def _beside_others(
-    model: TargetModel, slots: Sequence[int], texts: Sequence[list[int]], reference: Logits
+    model: TargetModel,
+    slots: Sequence[list[int]],
+    texts: Sequence[list[int]],
+    reference: Logits,
 ) -> float:
     """Return how far the first text's logits are from the reference when others share the pass."""
     length = len(texts[0])
@@ -90,7 +93,7 @@ def _beside_others(
 
 def _as_trees(
     model: TargetModel,
-    slots: Sequence[int],
+    slots: Sequence[list[int]],
     texts: Sequence[list[int]],
     rng: np.random.Generator,
 ) -> float:
@@ -98,12 +101,12 @@ def _as_trees(
     length = len(texts[0])
     nodes = max(1, length // 4)
     trees = []
-    for i, slot in enumerate(slots):
+    for i, blocks in enumerate(slots):
         last = max(0, length // 2 - 1 - i)
-        model.forward([Segment(slot, 0, texts[i][: last + 1], 1)])
+        model.forward([Segment(blocks, 0, texts[i][: last + 1], 1)])
         parents = [int(rng.integers(ROOT, node)) for node in range(nodes)]
         rows = texts[i][last : last + 1 + nodes]
-        trees.append(Segment(slot, last, rows, 1 + nodes, parents))
+        trees.append(Segment(blocks, last, rows, 1 + nodes, parents))
     expected = np.concatenate([_by_branch(model, tree) for tree in trees])
     alone = np.concatenate([model.forward([tree]) for tree in trees])
     return max(_difference(alone, expected), _difference(model.forward(trees), expected))
@@ -115,7 +118,7 @@ def _by_branch(model: TargetModel, tree: Segment) -> Logits:
     for leaf in set(range(len(tree.parents))).difference(tree.parents):
         rows = [0, *(1 + node for node in branch(tree.parents, leaf))]
         tokens = [tree.tokens[row] for row in rows]
-        logits[rows] = model.forward([Segment(tree.slot, tree.start, tokens, len(rows))])
+        logits[rows] = model.forward([Segment(tree.blocks, tree.start, tokens, len(rows))])
     return logits
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from foredraft.noise import gumbel
 from foredraft.types import SamplingParams
 from verifier_service.core.sampling import Draw, process
-from verifier_service.model.port import Segment, TargetModel
+from verifier_service.model.port import Segment, TargetModel, alloc
 
 
 def scores(
@@ -18,12 +18,13 @@ def scores(
     """Return what the choice after text compares, log p + g, of some tokens.
 
     Up to one constant for all of them; at temperature 0 it is the logit, and -inf is excluded.
+    Raise Overloaded where the KV cache has no room for text.
     """
-    slot = model.alloc(len(text))
+    blocks = alloc(model, len(text))
     try:
-        logits = model.forward([Segment(slot, 0, text, 1)])
+        logits = model.forward([Segment(blocks, 0, text, 1)])
     finally:
-        model.free(slot)
+        model.pool.give(blocks)
     if sampling.temperature == 0:
         return [float(logits[0, token]) for token in tokens]
     z = process(logits, [Draw(sampling, len(text))])[0]

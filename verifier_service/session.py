@@ -51,7 +51,6 @@ class Session:
     """
 
     session_id: str
-    slot: int
     rule: Rule
     stop_token_ids: frozenset[int]
     max_draft: int
@@ -161,20 +160,33 @@ class Session:
         decide = 1 + len(self.pending.rest.draft) if self.pending else 0
         return Work(key, max(0, len(self.tokens) - 1 - self.cached), decide)
 
-    def segment(self, share: Share) -> Segment:
-        """Return the rows of a share as the model takes them."""
+    @property
+    def text(self) -> Sequence[int]:
+        """All tokens that have KV, or will have: the committed ones, then the known ones."""
+        return [*self.tokens, *self.known] if self.known else self.tokens
+
+    @property
+    def unread(self) -> bool:
+        """Whether tokens before the last have no KV yet."""
+        return self.cached + 1 < len(self.tokens)
+
+    def forget(self) -> None:
+        """Start anew without KV: the text is read again."""
+        self.cached = 0
+        self.known, self.known_logprobs = [], []
+        if self.heard is not None:
+            self.heard = []
+
+    def segment(self, share: Share, blocks: Sequence[int]) -> Segment:
+        """Return the rows of a share as the model takes them; blocks are where its KV lies."""
         if not share.decides:
             end = self.cached + share.rows
-            return Segment(
-                self.slot, self.cached, self.tokens[self.cached : end], self.heeded(share)
-            )
+            return Segment(blocks, self.cached, self.tokens[self.cached : end], self.heeded(share))
         assert self.pending is not None
         draft, parents = self.pending.rest.draft, self.pending.rest.parents
         rows = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
-        return Segment(
-            self.slot, self.cached, rows, self.heeded(share) + self.deciding(share), tree
-        )
+        return Segment(blocks, self.cached, rows, self.heeded(share) + self.deciding(share), tree)
 
     def deciding(self, share: Share) -> int:
         """Return how many of a share's rows, its last ones, decide the round."""

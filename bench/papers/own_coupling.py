@@ -23,8 +23,8 @@ from bench.workload import sampling
 from drafter_service.core.lattice import BlockScores
 from drafter_service.model.port import BlockRequest, DiffusionLM
 from foredraft.noise import gumbel
-from verifier_service.model.port import Segment
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
+from verifier_service.model.port import Segment, alloc
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,17 +132,17 @@ async def coupling(experiment: Experiment) -> list[Section]:
 
 def _places(
     drafter: DiffusionLM,
-    target: SlottedModel,
+    target: PagedModel,
     text: Sequence[int],
     prompt: int,
     temperature: float,
 ) -> Iterator[Place]:
     """Yield the distributions at places of a text behind its prompt."""
-    slot = target.alloc(len(text))
+    slot = alloc(target, len(text))
     try:
         logits = target.forward([Segment(slot, 0, text, len(text))])
     finally:
-        target.free(slot)
+        target.pool.give(slot)
     for at in range(prompt, len(text) - _SLOTS, _SPACING):
         [scores] = drafter.draft([BlockRequest(0, 0, tuple(text[:at]), _SLOTS)])
         for place, q in enumerate(_drafted(scores, text[at:], logits.shape[1], temperature)):

@@ -28,7 +28,7 @@ from drafter_service.load import load_engine, load_model
 from drafter_service.model.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
 from verifier_service.loading import load_target
-from verifier_service.model.slots import SlottedModel
+from verifier_service.model.paged import PagedModel
 
 # A drafter that is opened for one table serves one session at a time.
 _CACHE_TOKENS = 4096
@@ -56,7 +56,7 @@ class Pair:
         self._verifier_config = config.verifier.service.model_copy(
             update={"model": Path(model_path(config.verifier.service.model))}
         )
-        self._models: tuple[DiffusionLM, SlottedModel] | None = None
+        self._models: tuple[DiffusionLM, PagedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT)
         self.plain = self.way("plain", enabled=False)
 
@@ -64,7 +64,7 @@ class Pair:
         """Return a text's tokens."""
         return tuple(self._loaded.tokenizer.encode(text).ids)
 
-    def models(self) -> tuple[DiffusionLM, SlottedModel]:
+    def models(self) -> tuple[DiffusionLM, PagedModel]:
         """Return drafter and target as bare models, a second copy of each."""
         if self._models is None:
             self._models = load_model(self._drafter_config), load_target(self._verifier_config)

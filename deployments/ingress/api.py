@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from deployments.ingress.structured import ResponseFormat, StructuredOutputs
 from deployments.orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_LOGPROBS, check_range
+from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_LOGPROBS, MAX_SALT, check_range
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "truncate_prompt_tokens": (),
 }
-_HARMLESS = {"user", "request_id", "session_id", "priority", "cache_salt", "metadata", "store"}
+_HARMLESS = {"user", "request_id", "session_id", "priority", "metadata", "store"}
 
 
 class StreamOptions(BaseModel):
@@ -105,6 +105,7 @@ class CompletionRequest(BaseModel):
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    cache_salt: str | None = Field(None, max_length=MAX_SALT, pattern=r"^[ -~]*$")
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     return_token_ids: StrictBool = False

@@ -164,4 +164,5 @@ class Ingress:
             logprobs=request.logprobs,
             grammar=request.grammar(),
             prompt_logprobs=bool(request.echo) and request.logprobs is not None,
+            cache_salt=request.cache_salt or "",
         )

@@ -26,7 +26,8 @@ class GenerationRequest:
     from its start, retries included; None sets no bound. logits is what is done to the target's
     logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
     many of the likeliest ones beside it. The generated text follows grammar, if there is one.
-    prompt_logprobs asks for those of the prompt's tokens, too.
+    prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
+    share what their texts have in common.
     """
 
     session_id: str
@@ -40,6 +41,7 @@ class GenerationRequest:
     logprobs: int | None = None
     grammar: Grammar | None = None
     prompt_logprobs: bool = False
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,7 @@ class Session:
             request.grammar,
             # What the first verdict brought is not asked for again.
             request.prompt_logprobs and not self.generated,
+            request.cache_salt,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:

@@ -271,6 +271,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         grammar_kind=o.grammar.kind if o.grammar else "",
         grammar=o.grammar.text if o.grammar else "",
         prompt_logprobs=o.prompt_logprobs,
+        cache_salt=o.cache_salt,
     )
 
 
@@ -282,6 +283,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("max_draft", m.max_draft, 0, limits.MAX_DRAFT)
     limits.check_range("logprobs", m.logprobs, 0, limits.MAX_LOGPROBS)
     limits.check_range("grammar length", len(m.grammar), 0, limits.MAX_GRAMMAR)
+    limits.check_range("cache_salt length", len(m.cache_salt), 0, limits.MAX_SALT)
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -296,6 +298,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         if m.grammar_kind
         else None,
         m.prompt_logprobs,
+        m.cache_salt,
     )
 
 

@@ -243,7 +243,8 @@ class VerifyOpen:
     """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1.
 
     logprobs asks for those of committed tokens, with so many of the likeliest ones beside each;
-    prompt_logprobs for those of the prefix's tokens, too.
+    prompt_logprobs for those of the prefix's tokens, too. Sessions share KV only with sessions of
+    the same cache_salt.
     """
 
     session_id: str
@@ -257,6 +258,7 @@ class VerifyOpen:
     logprobs: int | None = None
     grammar: Grammar | None = None
     prompt_logprobs: bool = False
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,20 +25,26 @@ class KvShape(NamedTuple):
 
 
 class Kv(NamedTuple):
-    """One session's cache: keys and values of all layers, laid out as the backend likes."""
+    """The pool of blocks: keys and values [blocks, layers, kv_heads, ...], of one size.
+
+    A layer of a head of a block holds block_tokens tokens, laid out as the backend likes.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
+    block_tokens: int
 
 
 class Rows(NamedTuple):
     """Rows [first, first + rows) of the batch, for the cache's rows from start on of one session.
 
-    A cache's row is its position in the text, but for the last len(parents) rows where these are a
-    draft tree: they lie in node order, and a node sees the rows before the tree and its own branch.
+    The cache's row r is row r % block_tokens of block blocks[r // block_tokens] of the pool. It is
+    the position r in the text, but for the last len(parents) rows where these are a draft tree:
+    they lie in node order, and a node sees the rows before the tree and its own branch.
     """
 
     kv: Kv
+    blocks: Sequence[int]
     start: int
     first: int
     rows: int
@@ -48,11 +54,11 @@ class Rows(NamedTuple):
 class Caches(Protocol):
     """A way to lay caches out."""
 
-    def alloc(self, shape: KvShape, capacity: int) -> Kv:
-        """Return a cache for capacity tokens; contents are undefined."""
+    def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
+        """Return a pool of blocks; contents are undefined, block_tokens a multiple of 64."""
 
-    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
-        """Move row start + rows[i] of the cache, in every layer, to start + i; rows ascend."""
+    def keep(self, kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
+        """Move row start + rows[i] of a text's cache, in every layer, to start + i; rows ascend."""
 
 
 class Attention(Caches, Protocol):
@@ -87,14 +93,16 @@ class MatmulAttention:
 
     name = "matmul"
 
-    def alloc(self, shape: KvShape, capacity: int) -> Kv:
-        size = (shape.layers, shape.kv_heads, capacity, shape.head_dim)
-        return Kv(*(torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in range(2)))
+    def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
+        size = (blocks, shape.layers, shape.kv_heads, block_tokens, shape.head_dim)
+        keys, values = (torch.zeros(size, dtype=shape.dtype, device=shape.device) for _ in "kv")
+        return Kv(keys, values, block_tokens)
 
-    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
-        moved = [start + row for row in rows]
-        for cache in kv:
-            cache[:, :, start : start + len(rows)] = cache[:, :, moved]
+    def keep(self, kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
+        to = _places(kv, blocks, range(start, start + len(rows)))
+        moved = _places(kv, blocks, [start + row for row in rows])
+        for cache in (kv.keys, kv.values):
+            cache[to[0], :, :, to[1]] = cache[moved[0], :, :, moved[1]]
 
     def attend(
         self,
@@ -107,11 +115,12 @@ class MatmulAttention:
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
         out = q.new_zeros(rows, heads, head_dim)
-        for kv, start, first, count, parents in batch:
+        for kv, blocks, start, first, count, parents in batch:
             end = start + count
-            keys, values = kv.keys[layer], kv.values[layer]
-            keys[:, start:end] = k[:, first : first + count]
-            values[:, start:end] = v[:, first : first + count]
+            block, row = _places(kv, blocks, range(start, end))
+            kv.keys[block, layer, :, row] = k[:, first : first + count].transpose(0, 1)
+            kv.values[block, layer, :, row] = v[:, first : first + count].transpose(0, 1)
+            keys, values = (_in_order(cache[:, layer], blocks) for cache in (kv.keys, kv.values))
             trunk, root = first + count - len(parents), end - len(parents)
             if trunk > first:
                 out[first:trunk] = _attend_one(
@@ -124,6 +133,21 @@ class MatmulAttention:
                     q[:, row : row + 1], keys[:, seen], values[:, seen], len(seen) - 1, scale
                 )
         return out
+
+
+def _places(
+    kv: Kv, blocks: Sequence[int], rows: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the blocks of a text's rows, and where they are in them."""
+    device, size = kv.keys.device, kv.block_tokens
+    block = torch.tensor([blocks[row // size] for row in rows], device=device)
+    return block, torch.tensor([row % size for row in rows], device=device)
+
+
+def _in_order(cache: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
+    """Return the cache [blocks, kv_heads, block_tokens, D] of a text: [kv_heads, tokens, D]."""
+    found = cache[torch.tensor(blocks, device=cache.device)]
+    return found.transpose(0, 1).flatten(1, 2)
 
 
 def _attend_one(

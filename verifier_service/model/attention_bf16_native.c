@@ -1,10 +1,11 @@
 /* Attention of the compiled forward: two products with the cache in the place of weights.
  *
- * Keys lie as linear.h's panels of 32 keys over head_dim. So do values, as panels of 32 dimensions
+ * In a layer of a block, keys lie as linear.h's panels of 32 keys over head_dim. So do values, as panels of 32 dimensions
  * over the keys, but cut into pieces of 32 keys that stand side by side: both are read front to
  * back, and what is read next is known. One kernel multiplies everything, and a number's sum again
  * runs in a fixed order. Where a row does not look, its weight is zero, which leaves a sum as it is,
  * as long as values are finite.
+ * A block holds whole panels; a product goes on from block to block.
  *
  * In a pair of keys' values, and of their weights, the even key stands second, as the instruction
  * adds the second product of a pair first: sums run over keys one by one, ascending. So a draft
@@ -17,7 +18,7 @@
 
 #define PAIR_ROW (2 * COLUMNS) /* numbers in a panel's row of pairs */
 
-/* Where key `row` has its first pair of numbers; the next pair is PAIR_ROW further. */
+/* Where, in its block, key `row` has its first pair of numbers; the next pair is PAIR_ROW further. */
 static int64_t key_at(int64_t row, int64_t D) {
     return row / COLUMNS * COLUMNS * D + row % COLUMNS * 2;
 }
@@ -105,11 +106,32 @@ typedef struct {
     int32_t *branch;
 } memory;
 
+/* A head of a layer of a segment's cache: `at` bytes into each block; and the one read after it. */
+typedef struct {
+    const segment *s;
+    int64_t at;
+    const segment *next;
+    int64_t next_at;
+} place;
+
+static const uint16_t *keys_of(place p, int64_t row) {
+    return (const uint16_t *)block_at_row(p.s, p.s->keys, row, p.at);
+}
+static const uint16_t *values_of(place p, int64_t row) {
+    return (const uint16_t *)block_at_row(p.s, p.s->values, row, p.at);
+}
+
+/* What will be read after the values of the block with a row: keys, or `last` where there are none. */
+static const void *after_values(place p, int64_t row, const void *last) {
+    if (!p.next) return last;
+    return block_at_row(p.next, p.next->keys, row < p.next->start ? row : 0, p.next_at);
+}
+
 /* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group. */
-AVX512_INLINE void attend_block(const model *m, const segment *s, const uint16_t *keys,
-                                const uint16_t *values, const void *next, const uint16_t *qkv,
+AVX512_INLINE void attend_block(const model *m, place p, const void *last_read, const uint16_t *qkv,
                                 int64_t stride, int64_t kv_head, int64_t from, int64_t n,
                                 uint16_t *out, memory memory) {
+    const segment *s = p.s;
     int64_t D = m->head_dim, group = m->heads / m->kv_heads, root = tree_start(s);
     int64_t last = s->start + (from + n - 1) / group + 1;
     int64_t padded = (last + COLUMNS - 1) / COLUMNS * COLUMNS;
@@ -125,8 +147,12 @@ AVX512_INLINE void attend_block(const model *m, const segment *s, const uint16_t
             memcpy(memory.queries + at_line(n, i, d), rotated + d, 2 * LINE);
     }
     multiplier *multiply = multipliers[n];
-    for (int64_t t = 0; t < padded; t += COLUMNS)
-        multiply(memory.queries, keys + t * D, D, 0, 2 * (values - keys), memory.scores + t * n);
+    for (int64_t t = 0; t < padded; t += s->block) {
+        const uint16_t *keys = keys_of(p, t);
+        for (int64_t j = 0; j < s->block && t + j < padded; j += COLUMNS)
+            multiply(memory.queries, keys + j * D, D, 0, s->values - s->keys,
+                     memory.scores + (t + j) * n, 0);
+    }
     for (int64_t i = 0; i < n; i++) {
         int64_t depth = limit[i] - root;
         if (depth > 0) branch_of(s, (from + i) / group, depth, memory.branch);
@@ -143,8 +169,13 @@ AVX512_INLINE void attend_block(const model *m, const segment *s, const uint16_t
         }
     }
     for (int64_t d = 0; d < D; d += COLUMNS) {
-        multiply(memory.weights, values + d * COLUMNS, padded, (D - COLUMNS) * COLUMNS,
-                 (const char *)next - (const char *)values, sums);
+        for (int64_t t = 0; t < padded; t += s->block) {
+            const uint16_t *values = values_of(p, t);
+            int64_t keys = padded - t < s->block ? padded - t : s->block;
+            int64_t ahead = (const char *)after_values(p, t, last_read) - (const char *)values;
+            multiply(memory.weights + t * n, values + d * COLUMNS, keys, (D - COLUMNS) * COLUMNS,
+                     ahead, sums, t > 0);
+        }
         for (int64_t i = 0; i < n; i++) {
             int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
             uint16_t *to = out + (row * m->heads + head) * D + d;
@@ -154,13 +185,6 @@ AVX512_INLINE void attend_block(const model *m, const segment *s, const uint16_t
     }
 }
 
-static int64_t longest(const segment *segments, int64_t count) {
-    int64_t most = 0;
-    for (const segment *s = segments; s < segments + count; s++)
-        most = s->capacity > most ? s->capacity : most;
-    return most;
-}
-
 /* Bytes of 64-byte aligned memory that a thread's attend_heads needs. */
 int64_t attention_bytes(const segment *segments, int64_t count) {
     int64_t keys = longest(segments, count);
@@ -168,7 +192,7 @@ int64_t attention_bytes(const segment *segments, int64_t count) {
 }
 
 static int64_t head_at(const model *m, const segment *s, int64_t layer, int64_t head) {
-    return layer * s->layer_bytes + 2 * head * s->capacity * m->head_dim;
+    return layer * s->layer_bytes + 2 * head * s->block * m->head_dim;
 }
 
 /* Write k and v of some KV heads into the caches, then out [rows, heads, head_dim] = causal attention
@@ -186,41 +210,50 @@ AVX512 void attend_panels(const model *m, int64_t layer, const segment *segments
     const segment *end = segments + count;
     for (int64_t h = heads.from; h < heads.to; h++) {
         for (const segment *s = segments; s < end; s++) {
-            int64_t at = head_at(m, s, layer, h);
-            uint16_t *keys = (uint16_t *)(s->keys + at), *values = (uint16_t *)(s->values + at);
-            const void *next = m->layers[layer].out.panels;
-            if (s + 1 < end) next = s[1].keys + head_at(m, s + 1, layer, h);
-            else if (h + 1 < heads.to) next = segments->keys + head_at(m, segments, layer, h + 1);
+            place p = {s, head_at(m, s, layer, h), NULL, 0};
+            if (s + 1 < end) p.next = s + 1;
+            else if (h + 1 < heads.to) p.next = segments;
+            if (p.next) p.next_at = head_at(m, p.next, layer, s + 1 < end ? h : h + 1);
             for (int64_t row = 0; row < s->rows; row++) {
                 const uint16_t *k = qkv + (s->first + row) * stride + (m->heads + h) * D;
+                int64_t stored = s->start + row;
                 rotate(key, k, m, position_of(s, row), D);
-                write_key(keys, s->start + row, key, D);
-                write_values(values, s->start + row, k + m->kv_heads * D, D);
+                write_key((uint16_t *)keys_of(p, stored), stored % s->block, key, D);
+                write_values((uint16_t *)values_of(p, stored), stored % s->block,
+                             k + m->kv_heads * D, D);
             }
-            clear_values(values, s->start + s->rows, D);
+            int64_t stored = s->start + s->rows - 1;
+            clear_values((uint16_t *)values_of(p, stored), stored % s->block + 1, D);
             int64_t queries = s->rows * group;
             for (int64_t i = 0; i < num_blocks(queries); i++) {
                 block b = block_at(queries, i);
-                attend_block(m, s, keys, values, next, qkv, stride, h, b.first, b.rows, out,
-                             memory);
+                attend_block(m, p, m->layers[layer].out.panels, qkv, stride, h, b.first, b.rows,
+                             out, memory);
             }
         }
     }
 }
 
-/* Move row start + rows[i] of keys and values of `heads` heads to start + i; rows ascend. */
-void fd_keep_panels(uint16_t *keys, uint16_t *values, int64_t heads, int64_t D, int64_t capacity,
-                    int64_t start, const int32_t *rows, int64_t count) {
-    for (int64_t h = 0; h < heads; h++, keys += capacity * D, values += capacity * D)
+/* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
+ * ascend. s says where the cache lies. */
+void fd_keep_panels(const segment *s, int64_t layers, int64_t heads, int64_t D, int64_t start,
+                    const int32_t *rows, int64_t count) {
+    for (int64_t head = 0; head < layers * heads; head++) {
+        place p = {s, head / heads * s->layer_bytes + 2 * (head % heads) * s->block * D, NULL, 0};
         for (int64_t i = 0; i < count; i++) {
             int64_t to = start + i, from = start + rows[i];
             if (from == to) continue;
+            uint16_t *keys_to = (uint16_t *)keys_of(p, to), *values_to = (uint16_t *)values_of(p, to);
+            const uint16_t *keys_from = keys_of(p, from), *values_from = values_of(p, from);
+            int64_t new = to % s->block, old = from % s->block;
             for (int64_t d = 0; d < D; d += 2)
-                memcpy(keys + key_at(to, D) + d / 2 * PAIR_ROW,
-                       keys + key_at(from, D) + d / 2 * PAIR_ROW, 4);
+                memcpy(keys_to + key_at(new, D) + d / 2 * PAIR_ROW,
+                       keys_from + key_at(old, D) + d / 2 * PAIR_ROW, 4);
             for (int64_t d = 0; d < D; d++)
-                values[value_at(to, d, D) + !(to % 2)] = values[value_at(from, d, D) + !(from % 2)];
+                values_to[value_at(new, d, D) + !(new % 2)] =
+                    values_from[value_at(old, d, D) + !(old % 2)];
         }
+    }
 }
 
 #endif

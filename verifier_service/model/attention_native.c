@@ -7,7 +7,7 @@
  */
 #include "native.h"
 
-#define TILE 64         /* keys per tile; caches are padded to a multiple of it */
+#define TILE 64         /* keys per tile; a block holds whole tiles */
 #define QUERIES 32      /* queries that share one conversion of a tile */
 #define BLOCK 4         /* queries that share a register tile */
 
@@ -75,7 +75,7 @@ INLINE void store_any(void *p, int64_t i, vec x, int wide) {
     else store_bf16((uint16_t *)p + i, x);
 }
 
-/* Keys of a segment are [layers, kv_heads, head_dim, capacity], values [.., capacity, head_dim]. */
+/* Keys of a block are [layers, kv_heads, head_dim, block], values [.., block, head_dim]. */
 typedef struct {
     int64_t heads, kv_heads, head_dim, wide, count;
     float scale;
@@ -150,14 +150,16 @@ INLINE float softmax(float *scores, int64_t limit, int64_t padded) {
     return 1.0f / sum_lanes(sum);
 }
 
-/* out[D] += weights[depth] x the rows of a branch among values[nodes, D], summed in path order. */
-INLINE void mix_branch(float *out, const float *weights, const void *values, const int32_t *branch,
-                       int64_t depth, int64_t D, int wide) {
-    for (int64_t d = 0; d < D; d += LANES) {
-        vec acc = load(out + d);
-        for (int64_t j = 0; j < depth; j++)
-            acc += splat(weights[j]) * load_any(values, branch[j] * D + d, wide);
-        store(out + d, acc);
+/* out[D] += weights[depth] x the values of a branch of a segment's tree, summed in path order; `at`
+ * is where the head begins in a block. */
+INLINE void mix_branch(float *out, const float *weights, const segment *s, int64_t at,
+                       const int32_t *branch, int64_t depth, int64_t D, int wide) {
+    for (int64_t j = 0; j < depth; j++) {
+        int64_t row = tree_start(s) + branch[j];
+        const char *values = block_at_row(s, s->values, row, at);
+        for (int64_t d = 0; d < D; d += LANES)
+            store(out + d, load(out + d) + splat(weights[j]) *
+                                               load_any(values, row % s->block * D + d, wide));
     }
 }
 
@@ -165,10 +167,10 @@ INLINE void mix_branch(float *out, const float *weights, const void *values, con
  *
  * A key's score is the same number in whichever column it is computed. So a tree's rows are scored
  * as if they were a path, and each then picks its branch's scores in path order: from there on its
- * sums are those of that path. */
-INLINE void attend_queries(const batch *b, const segment *s, const char *keys, const char *values,
-                           view q, int64_t kv_head, int64_t from, int64_t n, char *out,
-                           float *memory, int wide) {
+ * sums are those of that path. at_head is where the head begins in a block. */
+INLINE void attend_queries(const batch *b, const segment *s, int64_t at_head, view q,
+                           int64_t kv_head, int64_t from, int64_t n, char *out, float *memory,
+                           int wide) {
     int64_t D = b->head_dim, group = b->heads / b->kv_heads;
     int64_t last = s->start + (from + n - 1) / group + 1, root = tree_start(s);
     int64_t shared = last < root ? last : root;
@@ -185,9 +187,10 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
             store(queries + i * D + d, load_any(q.data, at + d, wide) * b->scale);
     }
     for (int64_t t = 0; t < last; t += TILE) {
+        const char *keys = block_at_row(s, s->keys, t, at_head);
         for (int64_t d = 0; d < D; d++)
             for (int c = 0; c < TILE; c += LANES)
-                store(tile + d * TILE + c, load_any(keys, d * s->capacity + t + c, wide));
+                store(tile + d * TILE + c, load_any(keys, d * s->block + t % s->block + c, wide));
         for (int64_t i = 0; i < n;) {
             int block = n - i >= BLOCK ? BLOCK : 1;
             if (s->start + (from + i + block - 1) / group >= t) {
@@ -210,8 +213,9 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
     memset(mixed, 0, n * D * sizeof(float));
     for (int64_t t = 0; t < shared; t += TILE) {
         int64_t stored = shared - t < TILE ? shared - t : TILE;
+        const char *values = block_at_row(s, s->values, t, at_head);
         for (int64_t j = 0; j < stored * D; j += LANES)
-            store(tile + j, load_any(values, t * D + j, wide));
+            store(tile + j, load_any(values, t % s->block * D + j, wide));
         for (int64_t i = 0; i < n;) {
             int block = n - i >= BLOCK ? BLOCK : 1;
             int64_t reach = limit[i + block - 1] - t;
@@ -227,10 +231,8 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
     for (int64_t i = 0; i < n; i++) {
         int64_t depth = limit[i] - root;
         if (depth <= 0) continue;
-        int64_t size = wide ? 4 : 2;
         branch_of(s, (from + i) / group, depth, branch);
-        mix_branch(mixed + i * D, scores + i * padded + root, values + root * D * size, branch,
-                   depth, D, wide);
+        mix_branch(mixed + i * D, scores + i * padded + root, s, at_head, branch, depth, D, wide);
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
@@ -239,14 +241,16 @@ INLINE void attend_queries(const batch *b, const segment *s, const char *keys, c
     }
 }
 
-INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values, view k, view v,
+INLINE void write_kv(const batch *b, const segment *s, int64_t at_head, view k, view v,
                      int64_t kv_head, int wide) {
     int64_t D = b->head_dim, size = wide ? 4 : 2;
     for (int64_t row = 0; row < s->rows; row++) {
-        int64_t stored = s->start + row, at = s->first + row;
+        int64_t stored = (s->start + row) % s->block, at = s->first + row;
+        char *keys = block_at_row(s, s->keys, s->start + row, at_head);
+        char *values = block_at_row(s, s->values, s->start + row, at_head);
         const char *key = (const char *)k.data + (kv_head * k.head + at * k.row) * size;
         for (int64_t d = 0; d < D; d++)
-            memcpy(keys + (d * s->capacity + stored) * size, key + d * size, size);
+            memcpy(keys + (d * s->block + stored) * size, key + d * size, size);
         for (int64_t d = 0; d < D; d += LANES)
             store_any(values, stored * D + d,
                       load_any(v.data, kv_head * v.head + at * v.row + d, wide), wide);
@@ -254,21 +258,19 @@ INLINE void write_kv(const batch *b, const segment *s, char *keys, char *values,
 }
 
 INLINE int attend(const batch *b, int64_t layer, view q, view k, view v, char *out, int wide) {
-    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2, longest = 0;
-    for (int64_t i = 0; i < b->count; i++)
-        if (b->segments[i].capacity > longest) longest = b->segments[i].capacity;
-    float *memory = reserve(4 * (2 * QUERIES * D + TILE * D + (QUERIES + 1) * longest));
+    int64_t D = b->head_dim, group = b->heads / b->kv_heads, size = wide ? 4 : 2;
+    int64_t keys = longest(b->segments, b->count);
+    float *memory = reserve(4 * (2 * QUERIES * D + TILE * D + (QUERIES + 1) * keys));
     if (!memory) return 1;
     for (int64_t i = 0; i < b->count; i++) {
         const segment *s = &b->segments[i];
         for (int64_t h = 0; h < b->kv_heads; h++) {
-            int64_t at = layer * s->layer_bytes + h * s->capacity * D * size;
-            char *keys = s->keys + at, *values = s->values + at;
-            write_kv(b, s, keys, values, k, v, h, wide);
+            int64_t at = layer * s->layer_bytes + h * s->block * D * size;
+            write_kv(b, s, at, k, v, h, wide);
             for (int64_t from = 0; from < s->rows * group; from += QUERIES) {
                 int64_t n = s->rows * group - from;
-                attend_queries(b, s, keys, values, q, h, from, n < QUERIES ? n : QUERIES, out,
-                               memory, wide);
+                attend_queries(b, s, at, q, h, from, n < QUERIES ? n : QUERIES, out, memory,
+                               wide);
             }
         }
     }
@@ -304,26 +306,21 @@ int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int6
     return attend_base(b, layer, vq, vk, vv, out);
 }
 
-INLINE void keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity,
-                 int64_t start, const int32_t *rows, int64_t count, int wide) {
-    int64_t size = wide ? 4 : 2, first = 0;
-    /* From the first row that is not in place on, none is. */
-    while (first < count && rows[first] == first) first++;
-    for (int64_t line = 0; line < heads * D; line++) {
-        char *at = keys + (line * capacity + start) * size;
-        for (int64_t i = first; i < count; i++) memcpy(at + i * size, at + rows[i] * size, size);
+/* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
+ * ascend. s says where the cache lies; elements have `size` bytes. */
+void fd_keep(const segment *s, int64_t layers, int64_t heads, int64_t D, int64_t start,
+             const int32_t *rows, int64_t count, int64_t size) {
+    for (int64_t head = 0; head < layers * heads; head++) {
+        int64_t at = head / heads * s->layer_bytes + head % heads * s->block * D * size;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t to = start + i, from = start + rows[i];
+            if (from == to) continue;
+            char *keys_to = block_at_row(s, s->keys, to, at) + to % s->block * size;
+            const char *keys_from = block_at_row(s, s->keys, from, at) + from % s->block * size;
+            for (int64_t d = 0; d < D * s->block * size; d += s->block * size)
+                memcpy(keys_to + d, keys_from + d, size);
+            memcpy(block_at_row(s, s->values, to, at) + to % s->block * D * size,
+                   block_at_row(s, s->values, from, at) + from % s->block * D * size, D * size);
+        }
     }
-    for (int64_t h = 0; h < heads; h++) {
-        char *at = values + (h * capacity + start) * D * size;
-        for (int64_t i = first; i < count; i++)
-            memcpy(at + i * D * size, at + rows[i] * D * size, D * size);
-    }
-}
-
-/* Move row start + rows[i] of keys [heads, D, capacity] and values [heads, capacity, D] to start + i;
- * rows ascend. The heads are those of all layers. */
-void fd_keep(char *keys, char *values, int64_t heads, int64_t D, int64_t capacity, int64_t start,
-             const int32_t *rows, int64_t count, int64_t wide) {
-    if (wide) keep(keys, values, heads, D, capacity, start, rows, count, 1);
-    else keep(keys, values, heads, D, capacity, start, rows, count, 0);
 }

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from verifier_service.model.attention import Kv, KvShape, Rows
-from verifier_service.model.native import segments_of
+from verifier_service.model.native import segment_of, segments_of
 
-# Keys per tile in the kernel: caches are padded to a multiple of it.
-_TILE = 64
 _LANES = 16
 
 _pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
@@ -37,7 +35,7 @@ def supports(head_dim: int, dtype: torch.dtype) -> bool:
 class NativeAttention:
     """The compiled kernel: fixed-order arithmetic for each row, so row-invariant on every CPU.
 
-    Keys are stored transposed, [layers, kv_heads, D, capacity].
+    Keys are stored transposed, [blocks, layers, kv_heads, D, block_tokens].
     """
 
     name = "native"
@@ -45,27 +43,28 @@ class NativeAttention:
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._kernels = kernels
 
-    def alloc(self, shape: KvShape, capacity: int) -> Kv:
-        padded = -(-capacity // _TILE) * _TILE
-        layers, heads, head_dim = shape.layers, shape.kv_heads, shape.head_dim
+    def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
+        per_head = (blocks, shape.layers, shape.kv_heads)
         return Kv(
-            torch.empty((layers, heads, head_dim, padded), dtype=shape.dtype),
-            torch.empty((layers, heads, padded, head_dim), dtype=shape.dtype),
+            torch.empty((*per_head, shape.head_dim, block_tokens), dtype=shape.dtype),
+            torch.empty((*per_head, block_tokens, shape.head_dim), dtype=shape.dtype),
+            block_tokens,
         )
 
-    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
-        layers, heads, head_dim, capacity = kv.keys.shape
+    def keep(self, kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
+        _, layers, heads, head_dim, _ = kv.keys.shape
+        segment, held = segment_of(kv, blocks, start, rows)
         self._kernels.fd_keep(
-            kv.keys.data_ptr(),
-            kv.values.data_ptr(),
-            layers * heads,
+            segment.buffer_info()[0],
+            layers,
+            heads,
             head_dim,
-            capacity,
             start,
             (ctypes.c_int32 * len(rows))(*rows),
             len(rows),
-            kv.keys.dtype == torch.float32,
+            kv.keys.itemsize,
         )
+        del held  # segment points into it
 
     def attend(
         self,
@@ -79,7 +78,7 @@ class NativeAttention:
         heads, rows, head_dim = q.shape
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         out = q.new_zeros(rows, heads, head_dim)
-        segments, parents = segments_of(batch)
+        segments, held = segments_of(batch)
         described = _Batch(
             heads,
             k.shape[0],
@@ -103,7 +102,7 @@ class NativeAttention:
             v.stride(1),
             out.data_ptr(),
         )
-        del parents  # segments points into it
+        del held  # segments points into it
         if failed:
             raise MemoryError("the attention kernel found no scratch memory")
         return out

@@ -23,7 +23,7 @@ from foredraft.tree import depths
 from verifier_service.model.attention import Attention, KvShape, Rows
 from verifier_service.model.checkpoint import load_config
 from verifier_service.model.packed import pack_linears, packs
-from verifier_service.model.slots import Flat
+from verifier_service.model.paged import Flat
 
 if TYPE_CHECKING:
     import numpy as np
@@ -100,7 +100,7 @@ class TransformersForward:
 def _positions(batch: Sequence[Rows]) -> list[int]:
     """Return where each row of a batch stands in its session's text, tree nodes by their depth."""
     positions: list[int] = []
-    for _, start, _, rows, parents in batch:
+    for _, _, start, _, rows, parents in batch:
         root = start + rows - len(parents)
         positions.extend(range(start, root))
         positions.extend(root - 1 + depth for depth in depths(parents))

@@ -48,9 +48,9 @@ static inline int64_t at_line(int64_t rows, int64_t row, int64_t column) {
 
 /* Sums [rows, COLUMNS] of a block's lines with a panel, each in ascending order of the width. After
  * every LINE of the width, `skip` numbers of the panel are passed over; `ahead` bytes further on lies
- * what will be read next. */
+ * what will be read next. With `more`, the sums go on from what they are. */
 typedef void multiplier(const uint16_t *lines, const uint16_t *panel, int64_t width, int64_t skip,
-                        int64_t ahead, float *sums);
+                        int64_t ahead, float *sums, int more);
 
 extern multiplier *const multipliers[MAX_ROWS + 1]; /* by the number of rows */
 

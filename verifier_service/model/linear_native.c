@@ -14,9 +14,13 @@
 
 /* With the number of rows known to the compiler, the sums stay in registers. */
 AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, int64_t skip,
-                            int64_t ahead, float *sums, const int rows) {
+                            int64_t ahead, float *sums, int more, const int rows) {
     __m512 s[MAX_ROWS][2];
-    _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) s[r][0] = s[r][1] = _mm512_setzero_ps();
+    __mmask16 kept = more ? 0xFFFF : 0;
+    _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {
+        s[r][0] = _mm512_maskz_load_ps(kept, sums + r * COLUMNS);
+        s[r][1] = _mm512_maskz_load_ps(kept, sums + r * COLUMNS + LANES);
+    }
     for (; width > 0; width -= LINE, a += rows * LINE / 2, b += skip / 2)
         for (int64_t u = 0; u < LINE / 2; u++, b += COLUMNS) {
             _mm_prefetch((const char *)b + ahead, _MM_HINT_T0);
@@ -37,9 +41,10 @@ AVX512_INLINE void multiply(const int32_t *a, const int32_t *b, int64_t width, i
 
 #define DEFINE(rows)                                                                              \
     AVX512 static void multiply_##rows(const uint16_t *lines, const uint16_t *panel,               \
-                                       int64_t width, int64_t skip, int64_t ahead, float *sums) {  \
+                                       int64_t width, int64_t skip, int64_t ahead, float *sums,    \
+                                       int more) {                                                \
         const int32_t *a = (const int32_t *)lines, *b = (const int32_t *)panel;                   \
-        multiply(a, b, width, skip, ahead, sums, rows);                                           \
+        multiply(a, b, width, skip, ahead, sums, more, rows);                                     \
     }
 DEFINE(1) DEFINE(2) DEFINE(3) DEFINE(4) DEFINE(5) DEFINE(6) DEFINE(7)
 DEFINE(8) DEFINE(9) DEFINE(10) DEFINE(11) DEFINE(12) DEFINE(13) DEFINE(14)
@@ -90,7 +95,8 @@ AVX512 void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(rows, i);
-            multipliers[b.rows](lines + b.first * w->in, w->panels + n * w->in, w->in, 0, AHEAD, sums);
+            multipliers[b.rows](lines + b.first * w->in, w->panels + n * w->in, w->in, 0, AHEAD, sums,
+                                0);
             switch (epilogue) {
                 case FLOATS: finish(w, sums, b, n, FLOATS, out, stride); break;
                 case HALVES: finish(w, sums, b, n, HALVES, out, stride); break;

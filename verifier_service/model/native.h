@@ -10,15 +10,33 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* One session's rows in a batch. Caches are those of layer 0; layer_bytes leads to the next.
+/* One session's rows in a batch. Its cache's rows lie in blocks of a pool, `block` of them in each:
+ * row r is row r % block of block blocks[r / block]. keys and values are the pool's, at layer 0 of
+ * its block 0; layer_bytes lead to the next layer and block_bytes to the next block.
  *
  * The last `nodes` rows are a draft tree: node i follows node parents[i], or, where that is -1, the
  * row before the tree. Keys and values lie in the cache by row; positions go by depth. */
 typedef struct {
-    char *keys, *values; /* laid out as the kernel likes */
-    int64_t layer_bytes, capacity, start, first, rows, nodes;
+    char *keys, *values; /* a layer of a block is laid out as the kernel likes */
+    int64_t layer_bytes, block_bytes, block, start, first, rows, nodes;
+    const int32_t *blocks;
     const int32_t *parents; /* [nodes], each before its children */
 } segment;
+
+/* Where in `pool` (keys or values) the block with a row begins, `at` bytes into the block. */
+INLINE char *block_at_row(const segment *s, char *pool, int64_t row, int64_t at) {
+    return pool + s->blocks[row / s->block] * s->block_bytes + at;
+}
+
+/* The number of rows of the caches' whole blocks that the longest segment reaches into. */
+INLINE int64_t longest(const segment *segments, int64_t count) {
+    int64_t most = 0;
+    for (const segment *s = segments; s < segments + count; s++) {
+        int64_t rows = (s->start + s->rows + s->block - 1) / s->block * s->block;
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
 
 /* The cache row of node 0; all keys before it are seen by every row of the tree. */
 INLINE int64_t tree_start(const segment *s) { return s->start + s->rows - s->nodes; }

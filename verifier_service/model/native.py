@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from foredraft.tree import is_tree
-from verifier_service.model.attention import Rows
+from verifier_service.model.attention import Kv, Rows
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def library() -> ctypes.CDLL | None:
     kernels = ctypes.CDLL(str(path))
     strided: list[Any] = [_pointer, _int64, _int64]
     kernels.fd_attend.argtypes = [_pointer, _int64, *strided * 3, _pointer]
-    kernels.fd_keep.argtypes = [_pointer, _pointer, *[_int64] * 4, _pointer, _int64, _int64]
+    kernels.fd_keep.argtypes = [_pointer, *[_int64] * 4, _pointer, _int64, _int64]
     kernels.fd_keep.restype = None
     kernels.fd_draw.argtypes = [_pointer, _int64, _int64, _double, _pointer]
     kernels.fd_draw.restype = _int64
@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
         kernels.fd_linear.argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
         sized: list[Any] = [_pointer, _int64]
         kernels.fd_forward.argtypes = [_pointer, *sized * 3, _pointer, _int64]
-        kernels.fd_keep_panels.argtypes = [_pointer, _pointer, *[_int64] * 4, _pointer, _int64]
+        kernels.fd_keep_panels.argtypes = [_pointer, *[_int64] * 4, _pointer, _int64]
         kernels.fd_keep_panels.restype = None
     return kernels
 
@@ -49,22 +49,32 @@ def runs_forward(kernels: ctypes.CDLL) -> bool:
     return bool(kernels.fd_forward_runs_here())
 
 
-def segments_of(batch: Sequence[Rows]) -> tuple[array[int], array[int]]:
-    """Return native.h's segments of a batch, and the parents that they point into.
+def segments_of(batch: Sequence[Rows]) -> tuple[array[int], Any]:
+    """Return native.h's segments of a batch, and what they point into.
 
-    Values must be [layers, kv_heads, capacity, ..] and a layer of keys as large as one of values.
-
-    Raise ValueError where rows leave their cache or parents are no tree: the kernel trusts them.
+    Raise ValueError where rows leave their blocks, blocks their pool, or parents are no tree: the
+    kernel trusts them.
     """
+    blocks = array("i", [block for rows in batch for block in rows.blocks])
     parents = array("i", [parent for rows in batch for parent in rows.parents])
-    at = parents.buffer_info()[0]
+    at_blocks, at_parents = blocks.buffer_info()[0], parents.buffer_info()[0]
     segments = array("q")
-    for kv, start, first, rows, tree in batch:
-        keys, nodes, capacity = kv.keys, len(tree), kv.values.shape[2]
+    for kv, table, start, first, rows, tree in batch:
+        keys, nodes, capacity = kv.keys, len(tree), len(table) * kv.block_tokens
         if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
             raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
-        layer_bytes = keys.stride(0) * keys.itemsize
-        where = (keys.data_ptr(), kv.values.data_ptr(), layer_bytes, capacity)
-        segments.extend((*where, start, first, rows, nodes, at))
-        at += nodes * parents.itemsize
-    return segments, parents
+        if not 0 <= min(table) <= max(table) < len(keys):
+            raise ValueError(f"blocks {table} of {len(keys)}")
+        where = (keys.data_ptr(), kv.values.data_ptr())
+        strides = (keys.stride(1) * keys.itemsize, keys.stride(0) * keys.itemsize, kv.block_tokens)
+        segments.extend((*where, *strides, start, first, rows, nodes, at_blocks, at_parents))
+        at_blocks += len(table) * blocks.itemsize
+        at_parents += nodes * parents.itemsize
+    return segments, (blocks, parents)
+
+
+def segment_of(
+    kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]
+) -> tuple[array[int], Any]:
+    """Return native.h's segment of a text whose rows from start on are moved, and as above."""
+    return segments_of([Rows(kv, blocks, start, 0, 1 + max(rows, default=0))])

@@ -17,8 +17,8 @@ import numpy as np
 from verifier_service.model.attention import KvShape
 from verifier_service.model.native import runs_forward, segments_of
 from verifier_service.model.native_weights import LINE, NativeWeights
+from verifier_service.model.paged import Flat
 from verifier_service.model.panels import fits_panels
-from verifier_service.model.slots import Flat
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,7 +37,7 @@ class NativeForward:
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
         weights, rows, wanted = self._weights, len(flat.tokens), len(flat.wanted)
         self._check(flat)
-        segments, parents = segments_of(flat.batch)
+        segments, held = segments_of(flat.batch)
         tokens, chosen = array("i", flat.tokens), array("i", flat.wanted)
         logits = np.empty((wanted, weights.columns), dtype=np.float32)
         failed = self._run(
@@ -51,7 +51,7 @@ class NativeForward:
             logits.ctypes.data,
             self._threads,
         )
-        del parents  # segments points into it
+        del held  # segments points into it
         if failed:
             raise MemoryError("the forward found no scratch memory")
         return logits[:, : weights.vocabulary]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from verifier_service.model.attention import Kv, KvShape
+from verifier_service.model.native import segment_of
 
 # linear.h and forward.h: the columns of a panel, and the largest head.
 COLUMNS, MAX_HEAD_DIM = 32, 256
@@ -20,25 +21,26 @@ def fits_panels(shape: KvShape) -> bool:
 
 
 class PanelCaches:
-    """Keys and values in bf16; each layer and head is a piece of its own, in panels of 32."""
+    """Keys and values in bf16; in a block, each layer and head is a piece of its own, in panels."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._keep = kernels.fd_keep_panels
 
-    def alloc(self, shape: KvShape, capacity: int) -> Kv:
-        padded = -(-capacity // COLUMNS) * COLUMNS
-        size = (shape.layers, shape.kv_heads, padded, shape.head_dim)
-        return Kv(torch.empty(size, dtype=shape.dtype), torch.empty(size, dtype=shape.dtype))
+    def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
+        size = (blocks, shape.layers, shape.kv_heads, block_tokens, shape.head_dim)
+        keys, values = (torch.empty(size, dtype=shape.dtype) for _ in "kv")
+        return Kv(keys, values, block_tokens)
 
-    def keep(self, kv: Kv, start: int, rows: Sequence[int]) -> None:
-        layers, heads, capacity, head_dim = kv.keys.shape
+    def keep(self, kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
+        _, layers, heads, _, head_dim = kv.keys.shape
+        segment, held = segment_of(kv, blocks, start, rows)
         self._keep(
-            kv.keys.data_ptr(),
-            kv.values.data_ptr(),
-            layers * heads,
+            segment.buffer_info()[0],
+            layers,
+            heads,
             head_dim,
-            capacity,
             start,
             (ctypes.c_int32 * len(rows))(*rows),
             len(rows),
         )
+        del held  # segment points into it

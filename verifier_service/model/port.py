@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from foredraft.errors import Overloaded
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     from foredraft.types import ModelInfo
+    from verifier_service.core.block_pool import BlockPool
 
 
 class Segment(NamedTuple):
-    """Consecutive tokens of one session: tokens[i] stands at position start + i of the slot's text.
+    """Consecutive tokens of one session: tokens[i] stands at position start + i of its text.
 
-    The logits of the last `wanted` rows are returned. If there are parents, the last len(parents)
-    tokens are a draft tree (foredraft.tree) after the tokens before them: their KV rows follow each
-    other all the same, but a node at depth d stands d positions behind the last token before the
-    tree, sees its own branch alone, and has the logits, bit for bit, that end its branch as a path.
+    The KV of position p is row p % block_tokens of block blocks[p // block_tokens]. The logits of
+    the last `wanted` rows are returned. If there are parents, the last len(parents) tokens are a
+    draft tree (foredraft.tree) after the tokens before them: their KV rows follow each other all
+    the same, but a node at depth d stands d positions behind the last token before the tree, sees
+    its own branch alone, and has the logits, bit for bit, that end its branch as a path.
     """
 
-    slot: int
+    blocks: Sequence[int]
     start: int
     tokens: Sequence[int]
     wanted: int
@@ -29,7 +33,7 @@ class Segment(NamedTuple):
 
 
 class TargetModel(Protocol):
-    """A causal language model with a KV cache in slots.
+    """A causal language model with a KV cache in blocks of a pool; whose they are, others decide.
 
     There is no truncation: KV at and beyond a segment's start is overwritten, KV before it must
     have been written by earlier segments, and hold a text: of a tree, the branch that `keep` left.
@@ -39,17 +43,30 @@ class TargetModel(Protocol):
     def info(self) -> ModelInfo:
         """What the model is, as clients are told on open."""
 
-    def alloc(self, capacity: int) -> int:
-        """Return a new slot with room for capacity tokens."""
+    @property
+    def pool(self) -> BlockPool:
+        """Who uses which block."""
 
-    def free(self, slot: int) -> None:
-        """Give a slot and its memory back."""
+    @property
+    def block_tokens(self) -> int:
+        """How many tokens' KV a block holds."""
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
 
-    def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
+    def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
         """Move the KV of row start + rows[i] to row start + i; rows ascend.
 
-        With a tree's first row as start and a branch as rows, the slot's text goes on with it.
+        With a tree's first row as start and a branch as rows, the text goes on with it.
         """
+
+
+def alloc(model: TargetModel, tokens: int) -> list[int]:
+    """Return blocks of a model's pool for a text of so many tokens, outside any session.
+
+    Raise Overloaded if there are too few.
+    """
+    blocks = model.pool.take(-(-tokens // model.block_tokens))
+    if not blocks:
+        raise Overloaded("the verifier's KV cache is fully used")
+    return blocks

@@ -38,9 +38,7 @@ from drafter_service.model.port import BlockRequest
 from foredraft.errors import WeightsError
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
 from tests.unit.drafter.scripted import asking
-from tests.unit.verifier.scripted import RandomModel
-from verifier_service.core.kv_blocks import KvBlocks
-from verifier_service.engine import VerifierEngine
+from tests.unit.verifier.scripted import RandomModel, make_engine
 from verifier_service.runner import Runner
 
 VOCAB, MASK, EOS = 96, 90, 0
@@ -227,8 +225,7 @@ async def decoded(drafter: LocalDrafter, runner: Runner, speculate: bool) -> lis
 async def test_decoding_with_a_family_is_lossless(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     write(case, tmp_path / "model")
-    kv = KvBlocks(kv_tokens=1024, block_tokens=16, max_sessions=4)
-    runner = Runner(lambda: VerifierEngine(RandomModel(vocab=VOCAB), kv))
+    runner = Runner(lambda: make_engine(RandomModel(vocab=VOCAB)))
     batcher = Batcher(partial(load_engine, config_of(case, tmp_path / "model", max_block=8)), 16)
     await asyncio.gather(runner.ready(), batcher.start())
     try:

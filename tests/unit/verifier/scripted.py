@@ -18,6 +18,7 @@ from foredraft.types import (
     SamplingParams,
     VerifyOpen,
 )
+from verifier_service.core.block_pool import BlockPool
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.model.port import Segment
@@ -25,40 +26,42 @@ from verifier_service.model.port import Segment
 VOCAB = 100
 
 
+BLOCK = 16
+
+
 class CountingModel:
     """It counts: after token t comes t + 1, modulo the vocabulary. A row of KV is its token.
 
-    Checks what the port promises to a model: KV before a segment was written by earlier ones.
+    Checks what the port promises to a model: KV before a segment was written by earlier ones, and
+    blocks are somebody's. Texts that begin with a poisoned token have no logits.
     """
+
+    block_tokens = BLOCK
 
     def __init__(self, max_len: int = 200, vocab: int = VOCAB) -> None:
         self.info = ModelInfo(vocab, max_len, "", "exact", "scripted")
-        self.slots: dict[int, list[int]] = {}
+        self.pool = BlockPool(1024 // BLOCK)
+        self.rows: dict[tuple[int, int], int] = {}
         self.batches: list[list[Segment]] = []
         self.poisoned: set[int] = set()
-        self._next = 0
 
-    def alloc(self, capacity: int) -> int:
-        self._next += 1
-        self.slots[self._next] = []
-        return self._next
-
-    def free(self, slot: int) -> None:
-        del self.slots[slot]
+    def text(self, blocks: Sequence[int], count: int) -> list[int]:
+        """The first tokens that blocks hold."""
+        return [self.rows[blocks[row // BLOCK], row % BLOCK] for row in range(count)]
 
     def forward(self, segments: Sequence[Segment]) -> np.ndarray:
         self.batches.append(list(segments))
         rows = []
-        for slot, start, tokens, wanted, parents in segments:
-            text = self.slots[slot]
-            assert start <= len(text), "a segment starts behind what has KV"
-            text[start:] = tokens
+        for blocks, start, tokens, wanted, parents in segments:
+            for at, token in enumerate(tokens, start):
+                self.rows[blocks[at // BLOCK], at % BLOCK] = token
+            text = self.text(blocks, start + len(tokens))
             root = len(text) - len(parents)
             for row in range(len(text) - wanted, len(text)):
                 seen = text[: min(row + 1, root)]
                 if row >= root:
                     seen += [text[root + node] for node in branch(parents, row - root)]
-                rows.append(self.logits(seen) * (np.nan if slot in self.poisoned else 1))
+                rows.append(self.logits(seen) * (np.nan if text[0] in self.poisoned else 1))
         return np.array(rows, dtype=np.float32).reshape(-1, self.info.vocab_size)
 
     def logits(self, text: Sequence[int]) -> np.ndarray:
@@ -66,8 +69,10 @@ class CountingModel:
         row[(text[-1] + 1) % len(row)] = 9.0
         return row
 
-    def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
-        self.slots[slot][start:] = [self.slots[slot][start + row] for row in rows]
+    def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
+        text = self.text(blocks, start + max(rows, default=-1) + 1)
+        for at, row in enumerate(rows, start):
+            self.rows[blocks[at // BLOCK], at % BLOCK] = text[start + row]
 
 
 class RandomModel(CountingModel):
@@ -77,12 +82,25 @@ class RandomModel(CountingModel):
         return np.random.default_rng(zlib.crc32(bytes(text))).normal(size=self.info.vocab_size)
 
 
+def kv_of(model: CountingModel, max_sessions: int = 8, overcommit: float = 1.0) -> KvBlocks:
+    """Return block tables over a model's pool."""
+    return KvBlocks(
+        model.pool, block_tokens=BLOCK, max_sessions=max_sessions, overcommit=overcommit
+    )
+
+
 def make_engine(
-    model: CountingModel | None = None, *, kv_tokens: int = 1024, max_sessions: int = 8, **kw: int
+    model: CountingModel | None = None,
+    *,
+    kv_tokens: int = 1024,
+    max_sessions: int = 8,
+    overcommit: float = 1.0,
+    **kw: int,
 ) -> VerifierEngine:
     """Return an engine over a counting model."""
-    kv = KvBlocks(kv_tokens=kv_tokens, block_tokens=16, max_sessions=max_sessions)
-    return VerifierEngine(model or CountingModel(), kv, **kw)
+    model = model or CountingModel()
+    model.pool = BlockPool(kv_tokens // BLOCK)
+    return VerifierEngine(model, kv_of(model, max_sessions, overcommit), **kw)
 
 
 def opening(

@@ -88,7 +88,7 @@ def test_a_bad_open_allocates_nothing(request_, param):
         engine.open(request_)
     assert caught.value.param == param
     assert engine.kv.used_tokens == 0
-    assert not model.slots
+    assert model.pool.available == model.pool.total
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_admission_is_on_the_worst_case_and_comes_back():
 def test_bad_logits_end_only_their_own_round():
     model = CountingModel()
     engine = make_engine(model)
-    good, bad = engine.open(opening()), engine.open(opening())
-    model.poisoned.add(2)
-    for handle in (good, bad):
-        engine.submit(handle, round_after((1, 2, 3), (4, 5)))
+    good, bad = engine.open(opening()), engine.open(opening((9, 2, 3)))
+    model.poisoned.add(9)
+    engine.submit(good, round_after((1, 2, 3), (4, 5)))
+    engine.submit(bad, round_after((9, 2, 3), (4, 5)))
     results = finish(engine)
     assert results[good].accepted == 2
     assert isinstance(results[bad], CorruptModelOutput)
@@ -181,5 +181,5 @@ def test_many_sessions_in_any_order_get_what_they_get_alone():
     assert set(numbers.values()) == {6}
     for handle in texts:
         engine.close(handle)
-    assert not model.slots
+    assert model.pool.available == model.pool.total
     assert engine.kv.used_tokens == 0

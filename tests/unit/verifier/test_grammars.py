@@ -15,9 +15,8 @@ from deployments.config import model_path
 from foredraft.errors import InvalidRequest
 from foredraft.model_files import tokenizer_file
 from foredraft.types import Grammar, GrammarKind, SamplingParams
-from tests.unit.verifier.scripted import CountingModel, make_engine, opening, round_after
+from tests.unit.verifier.scripted import CountingModel, kv_of, make_engine, opening, round_after
 from tests.unit.verifier.test_logits import verdict_of
-from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.grammars import TokenGrammars
 
@@ -54,8 +53,8 @@ def spoken(
     grammars: TokenGrammars, sampling: SamplingParams, truth: tuple[int, ...], ahead: int
 ) -> tuple[int, ...]:
     """A text to its EOS, by drafts cut from truth with a wrong token in them, or plainly."""
-    kv = KvBlocks(kv_tokens=1024, block_tokens=16, max_sessions=2)
-    engine = VerifierEngine(Noise(), kv, idle_steps=ahead, grammars=grammars)
+    model = Noise()
+    engine = VerifierEngine(model, kv_of(model), idle_steps=ahead, grammars=grammars)
     asked = replace(opening(PROMPT, stop=(EOS,), sampling=sampling), grammar=CALL)
     handle = engine.open(asked, engine.guide(CALL))
     text, number = list(PROMPT), 0

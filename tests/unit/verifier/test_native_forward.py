@@ -14,7 +14,7 @@ from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
 from verifier_service.model.native import library, runs_forward
 from verifier_service.model.native_weights import Arena, pack
-from verifier_service.model.port import Segment
+from verifier_service.model.port import Segment, alloc
 
 KERNELS = library()
 pytestmark = pytest.mark.skipif(
@@ -105,7 +105,7 @@ def test_a_model_that_does_not_fit_falls_back(tmp_path, caplog):
     caplog.set_level("INFO")
     model = load_target(VerifierConfig(model=tmp_path))
     assert "forward of transformers" in caplog.text
-    assert model.forward([Segment(model.alloc(8), 0, TEXT[:8], 1)]).shape == (1, 251)
+    assert model.forward([Segment(alloc(model, 8), 0, TEXT[:8], 1)]).shape == (1, 251)
 
 
 def test_the_forward_stays_near_transformers(checkpoint, caplog):
@@ -113,7 +113,7 @@ def test_the_forward_stays_near_transformers(checkpoint, caplog):
     native = load_target(VerifierConfig(model=checkpoint))
     assert "forward compiled" in caplog.text
     generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
-    a, b = (m.forward([Segment(m.alloc(100), 0, TEXT, 100)]) for m in (native, generic))
+    a, b = (m.forward([Segment(alloc(m, 100), 0, TEXT, 100)]) for m in (native, generic))
     assert a.shape == b.shape
     assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
 
@@ -124,7 +124,7 @@ def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoin
     for threads in (1, 2, 3):
         model = load_target(VerifierConfig(model=checkpoint, threads=threads))
         assert numerics.measure(model) == "exact"
-        slot = model.alloc(100)
+        slot = alloc(model, 100)
         whole = model.forward([Segment(slot, 0, TEXT, 100)])
         for count in range(1, 41):
             part = model.forward([Segment(slot, 60, TEXT[60 : 60 + count], count)])
@@ -137,9 +137,9 @@ def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoin
 
 def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):
     model = load_target(VerifierConfig(model=checkpoint))
-    clean, dirty = model.alloc(100), model.alloc(100)
-    for cache in model._slots[dirty]:
-        cache.fill_(float("nan"))
+    clean, dirty = alloc(model, 100), alloc(model, 100)
+    for cache in (model._kv.keys, model._kv.values):
+        cache[dirty] = float("nan")
     for count in (1, 2, 33, 64):
         rows = [model.forward([Segment(s, 0, TEXT[:count], count)]) for s in (clean, dirty)]
         assert np.array_equal(*rows)
@@ -147,7 +147,7 @@ def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):
 
 def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
     model = load_target(VerifierConfig(model=checkpoint))
-    slot, other = model.alloc(100), model.alloc(100)
+    slot, other = alloc(model, 100), alloc(model, 100)
     whole = model.forward([Segment(slot, 0, TEXT, 100)])
     some = model.forward([Segment(other, 0, TEXT[:30], 2), Segment(slot, 30, TEXT[30:35], 3)])
     assert np.array_equal(some, whole[[28, 29, 32, 33, 34]])
@@ -160,7 +160,7 @@ def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
     [
         (0, [251], 1),
         (0, [-1], 1),
-        (64, [1], 1),  # the capacity is filled up to 64
+        (64, [1], 1),  # one block holds 64
         (63, [1, 2], 1),
         (-1, [1], 1),
         (0, [1, 2], 1, [1]),
@@ -169,6 +169,6 @@ def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
 )
 def test_what_would_lead_beyond_an_array_is_refused(checkpoint, wrong):
     model = load_target(VerifierConfig(model=checkpoint))
-    slot = model.alloc(60)
+    slot = alloc(model, 60)
     with pytest.raises(ValueError, match=r"\d|vocabulary|wanted"):
         model.forward([Segment(slot, *wrong)])

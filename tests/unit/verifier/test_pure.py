@@ -7,10 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.busy import BusyMeter
-from foredraft.errors import InvalidRequest, Overloaded
 from verifier_service.core.acceptance import keep_while_equal
 from verifier_service.core.batching import Share, Work, plan
-from verifier_service.core.kv_blocks import KvBlocks
 
 
 @pytest.mark.parametrize(
@@ -51,35 +49,6 @@ def test_a_branch_is_kept_while_equal(draft, chosen, expected):
 def test_a_choice_is_needed_for_every_row():
     with pytest.raises(ValueError, match="one entry more"):
         keep_while_equal((1, 2), (1, 2))
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700))))
-def test_every_block_comes_back(actions):
-    kv = KvBlocks(kv_tokens=1000, block_tokens=16, max_sessions=3)
-    held: dict[int, int] = {}
-    for key, tokens in actions:
-        if key in held:
-            kv.release(key)
-            del held[key]
-            continue
-        try:
-            held[key] = kv.reserve(key, tokens)
-            assert tokens <= held[key] < tokens + 16
-        except Overloaded:
-            assert len(held) == 3 or sum(held.values()) + tokens > kv.total_tokens
-        assert kv.used_tokens == sum(held.values()) <= kv.total_tokens
-        assert kv.sessions == len(held)
-    for key in held:
-        kv.release(key)
-        kv.release(key)
-    assert kv.used_tokens == kv.sessions == 0
-
-
-def test_what_never_fits_is_the_callers_fault():
-    kv = KvBlocks(kv_tokens=100, block_tokens=16, max_sessions=3)
-    assert kv.total_tokens == 96
-    with pytest.raises(InvalidRequest, match="97"):
-        kv.reserve(1, 97)
 
 
 WORK = st.lists(

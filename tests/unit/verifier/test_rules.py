@@ -57,7 +57,8 @@ def played(acceptance, sampling=WARM, *, rounds=8, state=0, name="s", with_q=Tru
         text += [*tokens[: answer.accepted], *answer.next_tokens]
         verdicts.append((answer.accepted, answer.next_tokens, answer.path))
         # KV holds the committed tokens but the last.
-        assert model.slots[1][: len(text) - 1] == text[:-1]
+        engine.tidy()
+        assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     return text, verdicts
 
 
@@ -188,11 +189,12 @@ def test_a_lying_q_breaks_no_session(acceptance, draft, q, text):
 def test_bad_logits_end_only_their_own_round(acceptance):
     model = RandomModel(vocab=VOCAB)
     engine = make_engine(model)
-    asked = opening((1, 2), sampling=WARM, acceptance=acceptance)
-    good, bad = engine.open(asked), engine.open(asked)
-    model.poisoned.add(2)
-    for handle in (good, bad):
-        engine.submit(handle, round_after((1, 2), (4, 5)))
+    model.poisoned.add(3)
+    good, bad = (
+        engine.open(opening((first, 2), sampling=WARM, acceptance=acceptance)) for first in (1, 3)
+    )
+    engine.submit(good, round_after((1, 2), (4, 5)))
+    engine.submit(bad, round_after((3, 2), (4, 5)))
     results = {}
     while engine.has_work:
         results.update(engine.step())

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from foredraft.errors import ConfigError, WeightsError
-from tests.unit.verifier.scripted import CountingModel
+from tests.unit.verifier.scripted import VOCAB, CountingModel
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_engine, load_target
@@ -28,7 +28,7 @@ from verifier_service.model.attention import KvShape, MatmulAttention, Rows
 from verifier_service.model.attention_native import NativeAttention
 from verifier_service.model.hf import filled
 from verifier_service.model.native import library
-from verifier_service.model.port import Segment
+from verifier_service.model.port import Segment, alloc
 
 SIZES = {
     "vocab_size": 256,
@@ -90,16 +90,16 @@ def test_fp32_equals_transformers(checkpoint, attention):
     model = load_target(VerifierConfig(model=checkpoint, dtype="fp32", attention=attention))
     expected = own_logits(checkpoint, torch.float32)
     for size in (120, 17, 1):
-        slot = model.alloc(120)
+        slot = alloc(model, 120)
         np.testing.assert_allclose(in_chunks(model, slot, TEXT, size), expected, atol=2e-4)
-        model.free(slot)
+        model.pool.give(slot)
 
 
 @needs_bf16
 @pytest.mark.parametrize("forward", ["auto", "transformers"])
 def test_bf16_stays_near_transformers(checkpoint, forward):
     model = load_target(VerifierConfig(model=checkpoint, forward=forward))
-    slot = model.alloc(120)
+    slot = alloc(model, 120)
     expected = own_logits(checkpoint, torch.float32)
     error = np.abs(in_chunks(model, slot, TEXT, 120) - expected).max()
     theirs = np.abs(own_logits(checkpoint, torch.bfloat16) - expected).max()
@@ -110,19 +110,19 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
 @pytest.mark.parametrize("attention", ["auto", "matmul"])
 def test_bf16_logits_have_the_same_bits_however_they_are_batched(checkpoint, attention):
     model = load_target(VerifierConfig(model=checkpoint, attention=attention))
-    slot = model.alloc(120)
+    slot = alloc(model, 120)
     reference = in_chunks(model, slot, TEXT, 120)
     for size in range(1, 33):
         # The slot keeps what the last pass wrote: truncation is overwriting.
         chunked = in_chunks(model, slot, TEXT[:64], size)
         assert np.array_equal(chunked, reference[:64]), f"chunks of {size}"
-    others = [model.alloc(120) for _ in range(3)]
+    others = [alloc(model, 120) for _ in range(3)]
     for i, other in enumerate(others):
         model.forward([Segment(other, 0, TEXT[i : i + 50 + i], 1)])
     for rows in (1, 2, 9, 17):
         model.forward([Segment(slot, 0, TEXT[:80], 0)])
         neighbours = [Segment(other, 50, TEXT[:7], 7) for other in others]
-        prefill = Segment(model.alloc(120), 0, TEXT[:60], 0)
+        prefill = Segment(alloc(model, 120), 0, TEXT[:60], 0)
         batch = [*neighbours[:1], Segment(slot, 80, TEXT[80 : 80 + rows], rows), prefill]
         beside = model.forward([*batch, *neighbours[1:]])[7 : 7 + rows]
         assert np.array_equal(beside, reference[80 : 80 + rows])
@@ -134,8 +134,8 @@ def test_bf16_logits_have_the_same_bits_however_they_are_batched(checkpoint, att
 def test_the_compiled_forward_agrees_with_the_generic_one(checkpoint):
     compiled = load_target(VerifierConfig(model=checkpoint))
     generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
-    a = in_chunks(compiled, compiled.alloc(120), TEXT, 120)
-    b = in_chunks(generic, generic.alloc(120), TEXT, 120)
+    a = in_chunks(compiled, alloc(compiled, 120), TEXT, 120)
+    b = in_chunks(generic, alloc(generic, 120), TEXT, 120)
     assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
 
 
@@ -151,20 +151,23 @@ def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
     )
     shape = KvShape(2, kv_heads, head_dim, dtype, torch.device("cpu"))
     native, reference = NativeAttention(library()), MatmulAttention()
-    whole = [Rows(native.alloc(shape, rows), 0, 0, rows)]
+    # In blocks of the pool in any order.
+    table = [5, 0, 3]
+    whole = [Rows(native.alloc(shape, 6, 64), table, 0, 0, rows)]
     # Whatever stood in the cache before must not matter.
     whole[0].kv.keys.fill_(float("nan"))
     whole[0].kv.values.fill_(float("nan"))
     ours = native.attend(1, q, k, v, whole, scale)
-    theirs = reference.attend(1, q, k, v, [Rows(reference.alloc(shape, rows), 0, 0, rows)], scale)
+    other = [Rows(reference.alloc(shape, 3, 64), [2, 1, 0], 0, 0, rows)]
+    theirs = reference.attend(1, q, k, v, other, scale)
     tolerance = 0.03 if dtype is torch.bfloat16 else 2e-6
     torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
     for size in (1, 2, 3, 4, 5, 17, 33, 64):
-        kv = native.alloc(shape, rows)
+        kv = native.alloc(shape, 3, 64)
         chunks = []
         for i in range(0, rows, size):
             part = slice(i, i + size)
-            batch = [Rows(kv, i, 0, len(range(rows)[part]))]
+            batch = [Rows(kv, [1, 2, 0], i, 0, len(range(rows)[part]))]
             chunks.append(native.attend(1, q[:, part], k[:, part], v[:, part], batch, scale))
         assert torch.equal(torch.cat(chunks), ours), f"chunks of {size}"
 
@@ -176,7 +179,7 @@ def test_a_nan_in_a_query_comes_out():
     q = torch.zeros(1, 2, 32)
     q[0, 1, 5] = float("nan")
     k = torch.ones(1, 2, 32)
-    out = native.attend(0, q, k, k, [Rows(native.alloc(shape, 2), 0, 0, 2)], 1.0)
+    out = native.attend(0, q, k, k, [Rows(native.alloc(shape, 1, 64), [0], 0, 0, 2)], 1.0)
     assert not out[0].isnan().any()
     assert out[1].isnan().all()
 
@@ -191,7 +194,7 @@ def test_batches_come_in_few_sizes():
 
 def test_a_model_without_finite_logits_is_refused():
     model = CountingModel()
-    model.poisoned.update(range(20))
+    model.poisoned.update(range(VOCAB))
     with pytest.raises(WeightsError, match="not finite"):
         numerics.measure(model)
 

@@ -15,7 +15,7 @@ from verifier_service.loading import load_target
 from verifier_service.model.attention import KvShape, MatmulAttention, Rows
 from verifier_service.model.attention_native import NativeAttention
 from verifier_service.model.native import library
-from verifier_service.model.port import Segment
+from verifier_service.model.port import Segment, alloc
 
 TARGET = Path(__file__).parents[3] / "models/embedded/target"
 VOCAB = 4096
@@ -61,7 +61,7 @@ def by_branch(model, slot: int, tree: Segment) -> np.ndarray:
 def test_nodes_have_the_bits_of_their_branches(target, prefix, nodes):
     rng = np.random.default_rng(nodes)
     text = rng.integers(0, VOCAB, prefix + nodes).tolist()
-    slot, other = target.alloc(200), target.alloc(200)
+    slot, other = alloc(target, 200), alloc(target, 200)
     tree = Segment(slot, prefix - 1, text[prefix - 1 :], 1 + nodes, random_tree(rng, nodes))
     for each in (slot, other):
         target.forward([Segment(each, 0, text[:prefix], 0)])
@@ -71,8 +71,8 @@ def test_nodes_have_the_bits_of_their_branches(target, prefix, nodes):
     whole = tree._replace(start=0, tokens=text)
     target.forward([Segment(slot, 0, text[::-1], 0)])
     assert np.array_equal(target.forward([whole])[1:], expected)
-    target.free(slot)
-    target.free(other)
+    target.pool.give(slot)
+    target.pool.give(other)
 
 
 @needs_bf16
@@ -80,14 +80,14 @@ def test_neighbours_do_not_change_a_trees_bits(target):
     rng = np.random.default_rng(5)
     trees, expected = [], []
     for prefix, nodes in ((40, 15), (3, 1), (90, 24), (64, 9)):
-        slot = target.alloc(200)
+        slot = alloc(target, 200)
         text = rng.integers(0, VOCAB, prefix + nodes).tolist()
         target.forward([Segment(slot, 0, text[:prefix], 0)])
         shape = random_tree(rng, nodes)
         trees.append(Segment(slot, prefix - 1, text[prefix - 1 :], nodes, shape))
         expected.append(by_branch(target, slot, trees[-1]))
-    path = Segment(target.alloc(200), 0, text, 5)
-    prefill = Segment(target.alloc(200), 0, text[:50], 0)
+    path = Segment(alloc(target, 200), 0, text, 5)
+    prefill = Segment(alloc(target, 200), 0, text[:50], 0)
     own = target.forward([path])
     batch = [*trees[:2], path, prefill, *trees[2:]]
     expected.insert(2, own)
@@ -98,7 +98,7 @@ def test_neighbours_do_not_change_a_trees_bits(target):
 def test_decoding_goes_on_behind_the_kept_branch(target):
     rng = np.random.default_rng(6)
     text = rng.integers(0, VOCAB, 60).tolist()
-    slot, fresh = target.alloc(200), target.alloc(200)
+    slot, fresh = alloc(target, 200), alloc(target, 200)
     target.forward([Segment(slot, 0, text[:-1], 0)])
     moved = 0
     for nodes in (15, 9, 31, 4):
@@ -129,16 +129,18 @@ def test_the_kernel_follows_branches(dtype, heads, kv_heads, head_dim):
     parents = random_tree(np.random.default_rng(0), nodes)
     native, reference = NativeAttention(library()), MatmulAttention()
     found = [
-        backend.attend(1, q, k, v, [Rows(backend.alloc(shape, rows), 0, 0, rows, parents)], scale)
+        backend.attend(
+            1, q, k, v, [Rows(backend.alloc(shape, 2, 64), [1, 0], 0, 0, rows, parents)], scale
+        )
         for backend in (native, reference)
     ]
     tolerance = 0.03 if dtype is torch.bfloat16 else 2e-6
     torch.testing.assert_close(*found, atol=tolerance, rtol=0)
-    kv = native.alloc(shape, rows)
+    kv = native.alloc(shape, 2, 64)
     for node in range(nodes):
         seen = [*range(prefix), *(prefix + i for i in branch(parents, node))]
         path = [x[:, seen] for x in (q, k, v)]
-        own = native.attend(1, *path, [Rows(kv, 0, 0, len(seen))], scale)
+        own = native.attend(1, *path, [Rows(kv, [0, 1], 0, 0, len(seen))], scale)
         assert torch.equal(found[0][prefix + node], own[-1])
 
 
@@ -147,18 +149,20 @@ def test_the_kernel_follows_branches(dtype, heads, kv_heads, head_dim):
 def test_both_caches_keep_the_same_rows(dtype):
     shape = KvShape(2, 3, 32, dtype, torch.device("cpu"))
     native, reference = NativeAttention(library()), MatmulAttention()
-    ours, theirs = native.alloc(shape, 64), reference.alloc(shape, 64)
+    ours, theirs = native.alloc(shape, 3, 64), reference.alloc(shape, 3, 64)
     generator = torch.Generator().manual_seed(0)
-    for their, our in zip(theirs, (ours.keys.transpose(2, 3), ours.values), strict=True):
+    for their, our in ((theirs.keys, ours.keys.transpose(3, 4)), (theirs.values, ours.values)):
         their.copy_(torch.randn(their.shape, generator=generator))
         our.copy_(their)
-    before = theirs.keys.clone()
+    table = [2, 0]
+    before = theirs.keys[table].transpose(0, 2).flatten(2, 3)
     for backend, kv in ((native, ours), (reference, theirs)):
-        backend.keep(kv, 10, [0, 2, 3, 9])
-    assert torch.equal(ours.keys.transpose(2, 3), theirs.keys)
+        backend.keep(kv, table, 60, [0, 2, 3, 9])
+    assert torch.equal(ours.keys.transpose(3, 4), theirs.keys)
     assert torch.equal(ours.values, theirs.values)
-    moved = [*range(10), 10, 12, 13, 19, *range(14, 64)]
-    assert torch.equal(theirs.keys, before[:, :, moved])
+    moved = [*range(60), 60, 62, 63, 69, *range(64, 128)]
+    after = theirs.keys[table].transpose(0, 2).flatten(2, 3)
+    assert torch.equal(after, before[:, :, moved])
 
 
 def test_exact_is_not_claimed_where_trees_differ(monkeypatch):

@@ -59,7 +59,7 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     # Once tidied, KV holds the committed tokens but the last.
     engine.tidy()
     whole = (1, 2, 3, *text)
-    assert model.slots[1][: len(whole) - 1] == list(whole[:-1])
+    assert model.text(engine.kv.table(handle), len(whole) - 1) == list(whole[:-1])
     forwards = len(model.batches)
     assert verdict(engine, handle, request) == answer
     assert len(model.batches) == forwards
@@ -129,8 +129,7 @@ def test_trees_commit_the_text_of_plain_decoding(rounds, temperature, seed):
                 text = texts[handle][1]
                 text += committed(requests[handle], answer)
                 engine.tidy()
-                # The scripted model numbers its slots as the engine its handles.
-                assert model.slots[handle][: len(text) - 1] == text[:-1]
+                assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     for prefix, (name, text) in zip(((0, 1), (2,)), texts.values(), strict=True):
         asked = opening(prefix, session_id=name, new=90, sampling=sampling)
         handle, plain = engine.open(asked), list(prefix)

@@ -1,13 +1,13 @@
-"""KV slots and the flat batch: all rows of all segments as one sequence of tokens."""
+"""The pool of KV blocks and the flat batch: all rows of all segments as one sequence of tokens."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from verifier_service.model.attention import Caches, Kv, KvShape, Rows
-from verifier_service.model.port import Segment
+from verifier_service.core.block_pool import BlockPool
+from verifier_service.model.attention import Caches, KvShape, Rows
+from verifier_service.model.port import Segment, alloc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,8 +34,8 @@ class Forward(Protocol):
         """Return the numbers of rows, up to `rows`, to run once before any session waits."""
 
 
-class SlottedModel:
-    """A TargetModel out of a forward over flat batches."""
+class PagedModel:
+    """A TargetModel out of a forward over flat batches, with a pool for kv_tokens tokens."""
 
     def __init__(
         self,
@@ -43,42 +43,37 @@ class SlottedModel:
         caches: Caches,
         shape: KvShape,
         info: ModelInfo,
+        *,
+        kv_tokens: int,
+        block_tokens: int,
+        prefix_cache_tokens: int | None = None,
     ) -> None:
         self.info = info
+        self.block_tokens = block_tokens
+        idle = None if prefix_cache_tokens is None else prefix_cache_tokens // block_tokens
+        self.pool = BlockPool(kv_tokens // block_tokens, idle)
         self._forward = forward
         self._caches = caches
-        self._shape = shape
-        self._slots: dict[int, Kv] = {}
-        self._names = itertools.count()
-
-    def alloc(self, capacity: int) -> int:
-        """Return a new slot with room for capacity tokens."""
-        slot = next(self._names)
-        self._slots[slot] = self._caches.alloc(self._shape, capacity)
-        return slot
-
-    def free(self, slot: int) -> None:
-        """Give a slot and its memory back."""
-        del self._slots[slot]
+        self._kv = caches.alloc(shape, self.pool.total, block_tokens)
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
         flat = Flat([], [], [])
-        for slot, start, tokens, wanted, parents in segments:
+        for blocks, start, tokens, wanted, parents in segments:
             first, count = len(flat.tokens), len(tokens)
             flat.tokens.extend(tokens)
             flat.wanted.extend(range(first + count - wanted, first + count))
-            flat.batch.append(Rows(self._slots[slot], start, first, count, parents))
+            flat.batch.append(Rows(self._kv, blocks, start, first, count, parents))
         return self._forward(flat)
 
-    def keep(self, slot: int, start: int, rows: Sequence[int]) -> None:
+    def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""
-        self._caches.keep(self._slots[slot], start, rows)
+        self._caches.keep(self._kv, blocks, start, rows)
 
     def warm_up(self, rows: int) -> None:
         """Run batches of up to rows rows, so that no session waits for a first time."""
-        rows = min(rows, self.info.max_len)
-        slot = self.alloc(rows)
+        rows = min(rows, self.info.max_len, self.pool.total * self.block_tokens)
+        blocks = alloc(self, rows)
         for size in self._forward.sizes(rows):
-            self.forward([Segment(slot, 0, [0] * size, size)])
-        self.free(slot)
+            self.forward([Segment(blocks, 0, [0] * size, size)])
+        self.pool.give(blocks)
