@@ -95,13 +95,13 @@ def main() -> None:
     products = Products(load_config(args.model), args.threads)
     vocab = compiled.info.vocab_size
     text = np.random.default_rng(0).integers(0, vocab, args.prefix + max(ROWS)).tolist()
-    slots = {id(model): alloc(model, len(text)) for model in (compiled, generic)}
+    tables = {id(model): alloc(model, len(text)) for model in (compiled, generic)}
     for model in (compiled, generic):
-        model.forward([Segment(slots[id(model)], 0, text[: args.prefix], 0)])
+        model.forward([Segment(tables[id(model)], 0, text[: args.prefix], 0)])
 
     def verify(model: PagedModel, rows: int) -> Callable[[], object]:
         tokens = text[args.prefix : args.prefix + rows]
-        segments = [Segment(slots[id(model)], args.prefix, tokens, rows)]
+        segments = [Segment(tables[id(model)], args.prefix, tokens, rows)]
         return lambda: model.forward(segments)
 
     def multiply(rows: int) -> Callable[[], object]:

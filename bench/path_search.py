@@ -108,11 +108,11 @@ def right(drafted: Drafted, truth: Sequence[int]) -> int:
     return kept
 
 
-def continuation(target: PagedModel, slot: int, prompt: list[int], count: int) -> list[int]:
+def continuation(target: PagedModel, blocks: list[int], prompt: list[int], count: int) -> list[int]:
     """Return the target's own next tokens at temperature 0."""
     text, fed = list(prompt), 0
     while len(text) < len(prompt) + count:
-        logits = target.forward([Segment(slot, fed, text[fed:], 1)])
+        logits = target.forward([Segment(blocks, fed, text[fed:], 1)])
         fed = len(text)
         text.append(int(logits[0].argmax()))
     return text
@@ -133,11 +133,11 @@ def measure(
     passes: list[float] = []
     forwards: list[float] = []
     for prompt in (tokenizer.encode(text).ids for text in texts):
-        slot = alloc(target, len(prompt) + count + VERIFIED)
-        text = continuation(target, slot, prompt, count)
+        blocks = alloc(target, len(prompt) + count + VERIFIED)
+        text = continuation(target, blocks, prompt, count)
         drafter.draft([BlockRequest(0, 0, text, 0)])
         for at in range(len(prompt), len(text) - SLOTS, SPACING):
-            rows = Segment(slot, at - 1, text[at - 1 : at - 1 + VERIFIED], VERIFIED)
+            rows = Segment(blocks, at - 1, text[at - 1 : at - 1 + VERIFIED], VERIFIED)
             timed(partial(target.forward, [rows]), forwards)
             context = tuple(text[:at])
             ask = BlockRequest(0, at - 4, text[at - 4 : at], SLOTS)
@@ -148,7 +148,7 @@ def measure(
                 opened = DraftOpen("bench", context, SamplingParams(), side.proposal, len(text))
                 drafted = search(strategy_of(opened), side, context, scores)
                 side.accepted.append(right(drafted, text[at:]))
-        target.pool.give(slot)
+        target.pool.give(blocks)
     return passes, forwards
 
 

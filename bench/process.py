@@ -67,13 +67,16 @@ class ProcessBench:
     async def _decode(self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode) -> Run:
         engines = self._engines
         options = SpeculativeOptions.model_validate(mode.options)
+        name = uuid.uuid4().hex
         request = GenerationRequest(
-            session_id=uuid.uuid4().hex,
+            session_id=name,
             prompt=prompt,
             sampling=params,
             max_new_tokens=self._max_tokens,
             stop_token_ids=engines.eos,
             speculate=options.enabled,
+            # Each run is measured with the reading of its prompt.
+            cache_salt=name,
         )
         tokens: list[int] = []
         report = None

@@ -92,21 +92,21 @@ def rates() -> tuple[float, float]:
     return flops, _BYTES / best_s(lambda: block.max(), 10)
 
 
-def rounds(case: Case, slots: Sequence[int]) -> list[Segment]:
+def rounds(case: Case, tables: Sequence[list[int]]) -> list[Segment]:
     """Return each session's rows."""
     rows = list(range(1, case.k + 2))
     return [
-        Segment(slot, prefix - 1, rows, len(rows))
-        for slot, prefix in zip(slots, case.prefixes, strict=True)
+        Segment(table, prefix - 1, rows, len(rows))
+        for table, prefix in zip(tables, case.prefixes, strict=True)
     ]
 
 
 def measure(model: PagedModel, case: Case, repeats: int) -> tuple[list[float], list[float]]:
     """Return times of one forward for all and of one after another, in ms, taking turns."""
-    slots = [alloc(model, prefix + case.k + 1) for prefix in case.prefixes]
-    for slot, prefix in zip(slots, case.prefixes, strict=True):
-        model.forward([Segment(slot, 0, list(range(1, prefix)), 0)])
-    asked = rounds(case, slots)
+    tables = [alloc(model, prefix + case.k + 1) for prefix in case.prefixes]
+    for table, prefix in zip(tables, case.prefixes, strict=True):
+        model.forward([Segment(table, 0, list(range(1, prefix)), 0)])
+    asked = rounds(case, tables)
 
     def apart() -> None:
         for segment in asked:
@@ -116,8 +116,8 @@ def measure(model: PagedModel, case: Case, repeats: int) -> tuple[list[float], l
     for _ in range(repeats):
         together.append(1e3 * best_s(lambda: model.forward(asked), 1))
         one_by_one.append(1e3 * best_s(apart, 1))
-    for slot in slots:
-        model.pool.give(slot)
+    for table in tables:
+        model.pool.give(table)
     return together, one_by_one
 
 

@@ -30,14 +30,14 @@ def binary_tree(nodes: int) -> tuple[int, ...]:
     return tuple(i // 2 - 1 for i in range(nodes))
 
 
-def round_ms(model: PagedModel, slot: int, prefix: int, rows: int, kind: str) -> float:
+def round_ms(model: PagedModel, blocks: list[int], prefix: int, rows: int, kind: str) -> float:
     """Return the wall time of one round after prefix tokens, in ms; of a tree, the last is kept."""
     nodes = rows - 1
     parents = binary_tree(nodes) if kind == "tree" else ()
     started = time.perf_counter()
-    model.forward([Segment(slot, prefix - 1, list(range(1, 1 + rows)), rows, parents)])
+    model.forward([Segment(blocks, prefix - 1, list(range(1, 1 + rows)), rows, parents)])
     if parents:
-        model.keep(slot, prefix, branch(parents, nodes - 1))
+        model.keep(blocks, prefix, branch(parents, nodes - 1))
     return 1e3 * (time.perf_counter() - started)
 
 
@@ -50,14 +50,14 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model = load_target(VerifierConfig(model=args.model, threads=args.threads))
-    slot = alloc(model, args.prefix + max(_ROWS))
-    model.forward([Segment(slot, 0, list(range(args.prefix)), 1)])
+    blocks = alloc(model, args.prefix + max(_ROWS))
+    model.forward([Segment(blocks, 0, list(range(args.prefix)), 1)])
     sides = [(rows, kind) for rows in _ROWS for kind in _KINDS]
     times: dict[tuple[int, str], list[float]] = {side: [] for side in sides}
     # The sides take turns, so that what else the machine does meets all of them.
     for _ in range(args.repeats):
         for rows, kind in sides:
-            times[rows, kind].append(round_ms(model, slot, args.prefix, rows, kind))
+            times[rows, kind].append(round_ms(model, blocks, args.prefix, rows, kind))
     columns = [f"{kind} {what}" for kind in _KINDS for what in ("min", "median")]
     lines = [
         f"prefix {args.prefix}, {args.threads} thread(s), {args.repeats} rounds each: ms",

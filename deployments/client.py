@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,8 @@ def _body(
         "min_p": sampling.min_p,
         "seed": sampling.seed,
         "return_token_ids": True,
+        # What another request has read is not shared: each is measured with all of its own work.
+        "cache_salt": uuid.uuid4().hex,
         "speculative": options,
     }
 

@@ -48,6 +48,7 @@ class Session:
     no round has asked for; while a round is under way there are none. logprobs is how many likely
     tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
     of known. heard are those of the prefix's tokens, until the first verdict; None if not asked.
+    A dormant session has lost its KV and waits for its next round.
     """
 
     session_id: str
@@ -65,6 +66,7 @@ class Session:
     known: list[int] = field(default_factory=list)
     known_logprobs: list[TokenLogprobs] = field(default_factory=list)
     pending: Pending | None = None
+    dormant: bool = False
     last: tuple[Round, Verdict] | None = None
 
     def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
@@ -105,6 +107,7 @@ class Session:
 
     def _begin(self, request: Round, now: float) -> Verdict | None:
         """Make request the round under way, or answer it with what is known."""
+        self.dormant = False
         known, self.known = self.known, []
         told, self.known_logprobs = self.known_logprobs, []
         if not request.draft:
@@ -158,7 +161,7 @@ class Session:
     def work(self, key: int) -> Work:
         """Return the rows that the session could feed now."""
         decide = 1 + len(self.pending.rest.draft) if self.pending else 0
-        return Work(key, max(0, len(self.tokens) - 1 - self.cached), decide)
+        return Work(key, len(self.tokens) - 1 - self.cached if self.unread else 0, decide)
 
     @property
     def text(self) -> Sequence[int]:
@@ -167,12 +170,13 @@ class Session:
 
     @property
     def unread(self) -> bool:
-        """Whether tokens before the last have no KV yet."""
-        return self.cached + 1 < len(self.tokens)
+        """Whether tokens before the last have no KV yet, and are to have it."""
+        return not self.dormant and self.cached + 1 < len(self.tokens)
 
     def forget(self) -> None:
-        """Start anew without KV: the text is read again."""
+        """Start anew without KV: the text is read again, once a round asks for it."""
         self.cached = 0
+        self.dormant = self.pending is None
         self.known, self.known_logprobs = [], []
         if self.heard is not None:
             self.heard = []

@@ -138,11 +138,11 @@ def _places(
     temperature: float,
 ) -> Iterator[Place]:
     """Yield the distributions at places of a text behind its prompt."""
-    slot = alloc(target, len(text))
+    blocks = alloc(target, len(text))
     try:
-        logits = target.forward([Segment(slot, 0, text, len(text))])
+        logits = target.forward([Segment(blocks, 0, text, len(text))])
     finally:
-        target.pool.give(slot)
+        target.pool.give(blocks)
     for at in range(prompt, len(text) - _SLOTS, _SPACING):
         [scores] = drafter.draft([BlockRequest(0, 0, tuple(text[:at]), _SLOTS)])
         for place, q in enumerate(_drafted(scores, text[at:], logits.shape[1], temperature)):

@@ -97,13 +97,16 @@ class Pair:
         sampling: SamplingParams,
         max_tokens: int,
     ) -> Decoded:
+        name = uuid.uuid4().hex
         request = GenerationRequest(
-            session_id=uuid.uuid4().hex,
+            session_id=name,
             prompt=prompt,
             sampling=sampling,
             max_new_tokens=max_tokens,
             stop_token_ids=self._loaded.eos,
             speculate=speculate,
+            # Each run is measured with the reading of its prompt.
+            cache_salt=name,
         )
         timed = TimedDrafter(drafter)
         tokens: list[int] = []

@@ -117,9 +117,9 @@ class MatmulAttention:
         out = q.new_zeros(rows, heads, head_dim)
         for kv, blocks, start, first, count, parents in batch:
             end = start + count
-            block, row = _places(kv, blocks, range(start, end))
-            kv.keys[block, layer, :, row] = k[:, first : first + count].transpose(0, 1)
-            kv.values[block, layer, :, row] = v[:, first : first + count].transpose(0, 1)
+            block, place = _places(kv, blocks, range(start, end))
+            kv.keys[block, layer, :, place] = k[:, first : first + count].transpose(0, 1)
+            kv.values[block, layer, :, place] = v[:, first : first + count].transpose(0, 1)
             keys, values = (_in_order(cache[:, layer], blocks) for cache in (kv.keys, kv.values))
             trunk, root = first + count - len(parents), end - len(parents)
             if trunk > first:
