@@ -27,11 +27,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What autoscaling, metrics and tests look at."""
+    """What autoscaling, metrics and tests look at.
+
+    kv_used is what sessions have reserved, of kv_total; kv_shared how many tokens were not read
+    since the start because another session had; all three in tokens. preempted counts sessions
+    that lost their KV to another one.
+    """
 
     sessions: int
     kv_used: int
     kv_total: int
+    kv_shared: int
+    preempted: int
     queue: int
     busy: float
     rounds: int
@@ -134,6 +141,8 @@ class Runner:
             sessions=kv.sessions,
             kv_used=kv.used_tokens,
             kv_total=kv.total_tokens,
+            kv_shared=kv.shared_tokens,
+            preempted=self.engine.preempted,
             queue=len(self._waiting),
             busy=self._busy.fraction(time.monotonic()),
             rounds=self._rounds,

@@ -113,6 +113,8 @@ async def test_stop_string_cuts_the_text(cluster: RunningCluster, enabled: bool)
         ({"prompt": ["a"] * 65}, "prompt"),
         ({"prompt": ["a"] * 5, "n": 16}, "prompt"),
         ({"stop": [""]}, "stop"),
+        ({"cache_salt": "\n"}, "cache_salt"),
+        ({"cache_salt": "x" * 300}, "cache_salt"),
         ({"stop": ["x"] * 99}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"speculative": {"enable": True}}, "speculative.enable"),

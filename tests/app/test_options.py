@@ -71,6 +71,23 @@ async def test_speculation_changes_nothing(
     assert changed or options == OPTIONS["ignore_eos"]
 
 
+async def test_answers_to_one_prompt_read_it_once(cluster: RunningCluster) -> None:
+    body = {"prompt": [*range(300, 450)], "max_tokens": 16, "temperature": 0.9, "seed": 5}
+    before = await kv_shared(cluster)
+    _, whole = await post(cluster, body | {"n": 4, "return_token_ids": True, "cache_salt": "n"})
+    # Two blocks of 64 tokens.
+    assert await kv_shared(cluster) - before == 3 * 128
+    for number, choice in enumerate(whole["choices"]):
+        alone = await answer(cluster, False, body | {"seed": 5 + number, "cache_salt": str(number)})
+        assert alone["token_ids"] == choice["token_ids"]
+    assert await kv_shared(cluster) - before == 3 * 128
+
+
+async def kv_shared(cluster: RunningCluster) -> int:
+    async with aiohttp.ClientSession() as http, http.get(f"{cluster.url}/health") as response:
+        return int((await response.json())["verifier"]["kv_shared"])
+
+
 async def test_structured_text_is_what_was_asked_for(cluster: RunningCluster) -> None:
     body = {"prompt": prompts(1)[0], "max_tokens": 200, "temperature": 0.8, "seed": 3}
     choice = await answer(cluster, True, body | OPTIONS["choice"])

@@ -158,6 +158,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
                 st.none(), st.builds(Grammar, st.sampled_from(GrammarKind), st.text(max_size=20))
             ),
             st.booleans(),
+            st.text(max_size=20),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
