@@ -32,15 +32,26 @@ def build(args: dict[str, Any]) -> Application:
     ).bind(
         config,
         drafters=_model_service("drafter", config.drafter, config.drafter.service),
-        verifiers=_model_service("verifier", config.verifier, config.verifier.service),
+        verifiers=_model_service(
+            "verifier",
+            config.verifier,
+            config.verifier.service,
+            config.verifier.service.tensor_parallel,
+        ),
     )
     return bound
 
 
-def _model_service(name: str, pool: PoolConfig, service: Any) -> Application:
+def _model_service(name: str, pool: PoolConfig, service: Any, ranks: int = 1) -> Application:
     service = service.model_copy(update={"model": Path(model_path(service.model))})
     replica: Any = serve.deployment(ModelServiceReplica)
-    bound: Application = replica.options(name=name, **_pool(pool)).bind(
+    options = _pool(pool)
+    if ranks > 1:
+        # One scheduling unit: the replica, rank 0, has the first bundle, and each rank another.
+        bundle = {"CPU": pool.num_cpus, "GPU": pool.num_gpus}
+        options["placement_group_bundles"] = [bundle] * ranks
+        options["placement_group_strategy"] = "PACK"
+    bound: Application = replica.options(name=name, **options).bind(
         f"{name}_service", service, pool.pin_cpus, pool.drain_s
     )
     return bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,9 @@ import aiohttp
 
 from foredraft.errors import ForedraftError, from_status
 from foredraft.types import Committed, Origin, SamplingParams
+
+# A text or its token ids.
+Prompt = str | Sequence[int]
 
 _TIMEOUT = aiohttp.ClientTimeout(total=600)
 
@@ -42,7 +45,7 @@ class CompletionClient:
         await self._http.close()
 
     async def complete(
-        self, prompt: str, sampling: SamplingParams, max_tokens: int, **options: Any
+        self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
     ) -> Answer:
         """Return a whole completion; options are the request's `speculative` object."""
         body = _body(prompt, sampling, max_tokens, options)
@@ -59,7 +62,7 @@ class CompletionClient:
         )
 
     async def stream(
-        self, prompt: str, sampling: SamplingParams, max_tokens: int, **options: Any
+        self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
     ) -> AsyncIterator[tuple[str, tuple[Committed, ...]]]:
         """Yield (text, tokens) for each committed block."""
         body = _body(prompt, sampling, max_tokens, options | {"detail": True}) | {"stream": True}
@@ -75,7 +78,7 @@ class CompletionClient:
 
 
 def _body(
-    prompt: str, sampling: SamplingParams, max_tokens: int, options: dict[str, Any]
+    prompt: Prompt, sampling: SamplingParams, max_tokens: int, options: dict[str, Any]
 ) -> dict[str, Any]:
     return {
         "prompt": prompt,

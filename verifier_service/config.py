@@ -17,7 +17,12 @@ class VerifierConfig(StrictModel):
     name: str = Field(default="", description="what the model is called in logs; default: folder")
     dtype: Literal["bf16", "fp32"] = "bf16"
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
-    threads: int = Field(default=1, ge=1, le=256, description="CPU threads of one forward")
+    tensor_parallel: int = Field(
+        default=1, ge=1, le=64, description="ranks that share the model, each with a part of it"
+    )
+    threads: int = Field(
+        default=1, ge=1, le=256, description="CPU threads of one forward, on each rank"
+    )
     numerics: Literal["exact", "fast"] = Field(
         default="fast", description="exact refuses to start unless the forward is row-invariant"
     )

@@ -24,30 +24,46 @@ from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
 from verifier_service.model.native_forward import NativeForward, fits_native
 from verifier_service.model.native_weights import NativeWeights
-from verifier_service.model.paged import PagedModel
+from verifier_service.model.paged import PagedModel, warm_up
 from verifier_service.model.panels import PanelCaches
+from verifier_service.model.port import TargetModel
 from verifier_service.model.sampling_native import best_argmax
+from verifier_service.tensor_parallel import Leader, Meeting
 
 _DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 log = logging.getLogger(__name__)
 
 
-def load_engine(config: VerifierConfig) -> VerifierEngine:
-    """Return the engine, loaded and measured; call it in the thread that will run it.
+def prepare_threads(config: VerifierConfig) -> None:
+    """Set the number of threads; in the thread that will compute: a library may keep it for each.
 
-    Raise WeightsError or ConfigError. (Threads are set here because a library may keep their
-    number per thread.)
+    Raise ConfigError where the device is not there.
     """
     torch.set_num_threads(config.threads)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
+
+
+def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> VerifierEngine:
+    """Return the engine, loaded and measured; call it in the thread that will run it.
+
+    With meeting it is rank 0 of those that come there. Raise WeightsError or ConfigError.
+    """
+    prepare_threads(config)
     started = time.monotonic()
-    model = load_target(config)
+    model: PagedModel | Leader
+    if meeting is not None:
+        meeting.join(config.device)
+        model = Leader(load_target(config))
+    elif config.tensor_parallel > 1:
+        raise ConfigError("only a service starts ranks", param="tensor_parallel")
+    else:
+        model = load_target(config)
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
-    model.warm_up(config.row_budget)
+    warm_up(model, model.sizes(min(config.row_budget, model.info.max_len)))
     model.info = dataclasses.replace(model.info, numerics=measured)
     log.info(
         "target %s ready in %.1f s: %s on %s, numerics %s%s",
@@ -75,7 +91,7 @@ def load_engine(config: VerifierConfig) -> VerifierEngine:
     )
 
 
-def _grammars(config: VerifierConfig, model: PagedModel) -> Grammars:
+def _grammars(config: VerifierConfig, model: TargetModel) -> Grammars:
     """Return grammars over the model's tokenizer, if that lies beside it."""
     found = tokenizer_file(config.model)
     eos = load_config(config.model).eos_token_id
@@ -90,11 +106,13 @@ def _grammars(config: VerifierConfig, model: PagedModel) -> Grammars:
 
 
 def load_target(config: VerifierConfig) -> PagedModel:
-    """Return the configured checkpoint as a target model, its numerics not measured yet.
+    """Return the configured checkpoint, or this rank's shard of it; numerics are not measured yet.
 
     The fastest forward that fits the model is used: compiled, else transformers' own.
     """
-    model = load_model(config.model, dtype=_DTYPES[config.dtype], device=config.device)
+    dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
+    shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
+    model = load_model(config.model, dtype=dtype, device=config.device, ranks=ranks)
     info = ModelInfo(
         vocab_size=model.config.get_text_config().vocab_size,
         max_len=longest_text(model.config),
@@ -102,7 +120,8 @@ def load_target(config: VerifierConfig) -> PagedModel:
         numerics="unmeasured",
         name=config.name or config.model.name,
     )
-    shape = kv_shape(model.config, model.dtype, model.device)
+    # Each rank has a device of its own.
+    shape = shape._replace(device=model.device)
     kernels = library()
     paged = partial(
         PagedModel,
@@ -114,6 +133,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     )
     if (
         config.forward == "auto"
+        and ranks == 1
         and config.attention != "matmul"
         and kernels is not None
         and fits_native(model, shape, kernels)

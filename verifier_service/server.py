@@ -19,6 +19,7 @@ from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
 from foredraft.types import ModelInfo, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
+from verifier_service.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
@@ -119,9 +120,12 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
 class VerifierServer:
     """A running server; `serve` makes it."""
 
-    def __init__(self, config: VerifierConfig, runner: Runner, servicer: VerifierServicer) -> None:
+    def __init__(
+        self, config: VerifierConfig, runner: Runner, servicer: VerifierServicer, ranks: Ranks
+    ) -> None:
         self._config = config
         self._runner = runner
+        self._ranks = ranks
         self._servicer = servicer
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_OPTIONS)
@@ -139,7 +143,8 @@ class VerifierServer:
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
     def check_health(self) -> None:
-        """Raise Unavailable once the worker has ended: nothing can be served any more."""
+        """Raise Unavailable once the worker or a rank has ended: nothing can be served any more."""
+        self._ranks.check()
         if not self._runner.alive:
             raise Unavailable("the verifier's worker ended")
 
@@ -167,6 +172,7 @@ class VerifierServer:
     async def stop(self) -> None:
         """End all streams and the worker; a second call does nothing."""
         await self._server.stop(grace=None)
+        self._ranks.stop()
         await self._runner.stop()
 
     async def wait(self) -> None:
@@ -174,21 +180,33 @@ class VerifierServer:
         await self._server.wait_for_termination()
 
 
-async def serve(config: VerifierConfig) -> VerifierServer:
+async def serve(config: VerifierConfig, start_ranks: StartRanks = ProcessRanks) -> VerifierServer:
     """Load the model off the event loop, then start a server on this loop and return it.
 
-    Raise WeightsError or ConfigError.
+    start_ranks is for a tensor-parallel model. Raise WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
     from verifier_service.loading import load_engine
 
-    return await serve_engine(config, Runner(partial(load_engine, config)))
+    if config.tensor_parallel == 1:
+        return await serve_engine(config, Runner(partial(load_engine, config)))
+    from verifier_service.tensor_parallel import Meeting
+
+    meeting = Meeting(config.host, config.tensor_parallel)
+    ranks = start_ranks(config, meeting.address)
+    try:
+        return await serve_engine(config, Runner(partial(load_engine, config, meeting)), ranks)
+    except BaseException:
+        ranks.stop()
+        raise
 
 
-async def serve_engine(config: VerifierConfig, runner: Runner) -> VerifierServer:
-    """Start a server over a runner; it owns the runner from now on."""
+async def serve_engine(
+    config: VerifierConfig, runner: Runner, ranks: Ranks | None = None
+) -> VerifierServer:
+    """Start a server over a runner and its ranks; it owns them from now on."""
     await runner.ready()
     servicer = VerifierServicer(runner, idle_ttl_s=config.idle_ttl_s)
-    server = VerifierServer(config, runner, servicer)
+    server = VerifierServer(config, runner, servicer, ranks or NoRanks())
     await server.start()
     return server

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 from importlib import import_module
 from typing import Any
 
 import ray
 
 from deployments.ray_platform import pin
+from deployments.replicas.ray_ranks import RayRanks
+from foredraft.errors import ForedraftError
+
+_WATCH_S = 0.5
+
+log = logging.getLogger(__name__)
 
 
 class ModelServiceReplica:
@@ -25,7 +34,12 @@ class ModelServiceReplica:
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s
-        self._server = await server.serve(config.model_copy(update={"host": self._host}))
+        config = config.model_copy(update={"host": self._host})
+        if getattr(config, "tensor_parallel", 1) > 1:
+            self._server = await server.serve(config, RayRanks)
+        else:
+            self._server = await server.serve(config)
+        self._watch = asyncio.create_task(self._exit_when_broken())
 
     def describe(self) -> None:
         """Exists to be routed to: choosing a replica for it chooses the session's home."""
@@ -44,11 +58,25 @@ class ModelServiceReplica:
         info = self._server.info
         return {"model": info.name, "numerics": info.numerics, **self.record_autoscaling_stats()}
 
+    async def _exit_when_broken(self) -> None:
+        """End the process once its engine or a rank is lost.
+
+        Its sessions move at once then, and Serve replaces it sooner than failed checks would.
+        """
+        while True:
+            await asyncio.sleep(_WATCH_S)
+            try:
+                self._server.check_health()
+            except ForedraftError as error:
+                log.error("the replica ends: %s", error)
+                os._exit(1)
+
     async def check_health(self) -> None:
         """Raise when the engine's worker has died, so that Serve replaces the replica."""
         self._server.check_health()
 
     async def __del__(self) -> None:
         """Serve awaits this when the replica stops: sessions are asked to move, then cut."""
+        self._watch.cancel()
         await self._server.drain(self._drain_s)
         await self._server.stop()

@@ -35,7 +35,12 @@ async def client(cluster: RunningCluster) -> AsyncIterator[CompletionClient]:
 
 
 def replica_pids(deployment: str) -> list[int]:
-    """Return the process ids of a deployment's replicas, found by the title Ray gives them."""
+    """Return the process ids of a deployment's replicas."""
+    return pids(f"ray::ServeReplica:foredraft:{deployment}")
+
+
+def pids(start: str) -> list[int]:
+    """Return the processes whose title, that Ray gives them, begins so."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -44,6 +49,6 @@ def replica_pids(deployment: str) -> list[int]:
             title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
-        if title.startswith(f"ray::ServeReplica:foredraft:{deployment}"):
+        if title.startswith(start):
             found.append(int(folder.name))
     return found

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
+from transformers.distributed.configuration_utils import DistributedConfig
 
-from foredraft.errors import WeightsError
+from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import verify_files
 from foredraft.tree import depths
 from verifier_service.model.attention import Attention, KvShape, Rows
@@ -70,7 +71,7 @@ class TransformersForward:
     """
 
     def __init__(self, model: Any, attention: Attention) -> None:
-        if packs(model.dtype, model.device):
+        if packs(model.dtype, model.device) and model.tp_size is None:
             pack_linears(model)
         self._model = model
         self._attention = attention
@@ -107,26 +108,36 @@ def _positions(batch: Sequence[Rows]) -> list[int]:
     return positions
 
 
-def kv_shape(config: Any, dtype: torch.dtype, device: torch.device) -> KvShape:
-    """Return what a KV cache of the configured model is made of."""
+def kv_shape(config: Any, dtype: torch.dtype, device: torch.device, ranks: int = 1) -> KvShape:
+    """Return what a KV cache of the configured model is made of, on each of some ranks.
+
+    Raise ConfigError where the ranks cannot share its heads.
+    """
     text = config.get_text_config()
     heads = text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    if kv_heads % ranks:
+        raise ConfigError(
+            f"{ranks} ranks cannot share {kv_heads} KV heads", param="tensor_parallel"
+        )
     return KvShape(
         layers=text.num_hidden_layers,
-        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        kv_heads=kv_heads // ranks,
         head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
         dtype=dtype,
         device=device,
     )
 
 
-def load_model(path: Path, *, dtype: torch.dtype, device: str) -> Any:
+def load_model(path: Path, *, dtype: torch.dtype, device: str, ranks: int = 1) -> Any:
     """Return the checkpoint in a directory as a transformers model whose attention is ours.
 
-    Local safetensors only, no code from the checkpoint. Raise WeightsError if it cannot be used.
+    Of several ranks, which must have met, each reads its own shard. Local safetensors only, no
+    code from the checkpoint. Raise WeightsError if it cannot be used.
     """
     verify_files(path)
     config = load_config(path)
+    sharded = {"distributed_config": DistributedConfig(tp_size=ranks)} if ranks > 1 else {}
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -136,7 +147,10 @@ def load_model(path: Path, *, dtype: torch.dtype, device: str) -> Any:
             use_safetensors=True,
             dtype=dtype,
             attn_implementation="foredraft",
+            **sharded,
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise WeightsError(f"the model cannot be loaded: {error}") from None
-    return model.to(torch.device(device)).eval().requires_grad_(False)
+    if ranks == 1:
+        model = model.to(torch.device(device))
+    return model.eval().requires_grad_(False)

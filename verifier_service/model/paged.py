@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from verifier_service.core.block_pool import BlockPool
 from verifier_service.model.attention import Caches, KvShape, Rows
-from verifier_service.model.port import Segment, alloc
+from verifier_service.model.port import Segment, TargetModel, alloc
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,10 +70,16 @@ class PagedModel:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""
         self._caches.keep(self._kv, blocks, start, rows)
 
-    def warm_up(self, rows: int) -> None:
-        """Run batches of up to rows rows, so that no session waits for a first time."""
-        rows = min(rows, self.info.max_len, self.pool.total * self.block_tokens)
-        blocks = alloc(self, rows)
-        for size in self._forward.sizes(rows):
-            self.forward([Segment(blocks, 0, [0] * size, size)])
-        self.pool.give(blocks)
+    def sizes(self, rows: int) -> Sequence[int]:
+        """Return the numbers of rows, up to `rows`, to run once before any session waits."""
+        return self._forward.sizes(rows)
+
+
+def warm_up(model: TargetModel, sizes: Sequence[int]) -> None:
+    """Run batches of these numbers of rows, so that no session waits for a first time."""
+    most = min(model.info.max_len, model.pool.total * model.block_tokens)
+    blocks = alloc(model, min(max(sizes), most))
+    for size in sizes:
+        if size <= most:
+            model.forward([Segment(blocks, 0, [0] * size, size)])
+    model.pool.give(blocks)
