@@ -44,9 +44,17 @@ def _registered_attention(
     scaling: float | None = None,
     *,
     foredraft: tuple[Attention, Sequence[Rows]],
+    s_aux: torch.Tensor | None = None,
+    softcap: float | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention as transformers calls it: q [1, heads, rows, D] -> [1, rows, heads, D]."""
+    """Attention as transformers calls it: q [1, heads, rows, D] -> [1, rows, heads, D].
+
+    (Windows are of no concern: checkpoint.longest_text keeps texts within them.)
+    """
+    if s_aux is not None or softcap is not None:
+        kind = "sinks" if s_aux is not None else "soft-capped logits"
+        raise WeightsError(f"attention with {kind} is not supported")
     backend, batch = foredraft
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: Any = module.layer_idx

@@ -10,12 +10,22 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     T5Config,
 )
 
@@ -46,6 +56,7 @@ KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
 
 needs_bf16 = pytest.mark.skipif(
@@ -93,6 +104,32 @@ def test_fp32_equals_transformers(checkpoint, attention):
         slot = alloc(model, 120)
         np.testing.assert_allclose(in_chunks(model, slot, TEXT, size), expected, atol=2e-4)
         model.pool.give(slot)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "fields"),
+    [
+        (MistralConfig, MistralForCausalLM, {"sliding_window": 200}),
+        (GemmaConfig, GemmaForCausalLM, {}),
+        (Gemma3TextConfig, Gemma3ForCausalLM, {"sliding_window": 200}),
+        (Qwen3MoeConfig, Qwen3MoeForCausalLM, _EXPERTS),
+    ],
+)
+def test_other_families_equal_transformers_too(config, kind, fields, tmp_path):
+    torch.manual_seed(0)
+    kind(config(**SIZES | fields)).save_pretrained(tmp_path)
+    model = load_target(VerifierConfig(model=tmp_path, dtype="fp32"))
+    expected = own_logits(tmp_path, torch.float32)
+    for size in (120, 17):
+        found = in_chunks(model, alloc(model, 120), TEXT, size)
+        np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_attention_that_is_not_ours_is_refused(tmp_path):
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    GptOssForCausalLM(GptOssConfig(**SIZES | experts)).save_pretrained(tmp_path)
+    with pytest.raises(WeightsError, match="sinks"):
+        load_engine(VerifierConfig(model=tmp_path, dtype="fp32"))
 
 
 @needs_bf16
