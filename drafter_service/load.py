@@ -21,7 +21,7 @@ from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
-from foredraft.model_files import sha256, tokenizer_hash, verify_files
+from foredraft.model_files import sha256, tokenizer_hash, verify_files, weights_hash
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
@@ -55,6 +55,7 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
         else tokenizer_hash(config.model),
         numerics=dtype_of(config),
         name=capabilities.name,
+        weights_hash=weights_hash(config.model),
     )
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import tokenizer_file, tokenizer_hash
+from foredraft.model_files import tokenizer_file, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
@@ -119,6 +119,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         tokenizer_hash=tokenizer_hash(config.model),
         numerics="unmeasured",
         name=config.name or config.model.name,
+        weights_hash=weights_hash(config.model),
     )
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)

@@ -19,7 +19,7 @@ from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
 from deployments.orchestrator.staleness import is_readable, reconcile
 from deployments.orchestrator.steps import Draft, Step
-from deployments.orchestrator.vocabulary import differ, within
+from deployments.orchestrator.vocabulary import differ, same, within
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.streams import DRAFT, substream
@@ -130,7 +130,7 @@ class Session:
 
     def verifier_opened(self, model: ModelInfo) -> None:
         """Take note of the target; raise Unavailable if it is another one than before."""
-        if self._target is not None and model != self._target:
+        if self._target is not None and not same(model, self._target):
             raise Unavailable(f"verifier serves {model.name} as another model than before")
         self._target = model
 

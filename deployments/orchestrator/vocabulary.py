@@ -1,4 +1,4 @@
-"""Drafters and targets of one tokenizer whose vocabularies are padded to different sizes. Pure."""
+"""Which models fit together, and drafts from vocabularies that are padded differently. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from dataclasses import replace
 
 from foredraft.tree import ROOT, explicit
 from foredraft.types import DraftBlock, ModelInfo
+
+
+def same(one: ModelInfo, other: ModelInfo) -> bool:
+    """Return whether two verifiers give the same tokens: the same weights, both exact or neither.
+
+    How far one that is not exact strays was measured, and is never the same twice.
+    """
+    exact = (one.numerics == "exact") == (other.numerics == "exact")
+    return exact and replace(one, numerics="") == replace(other, numerics="")
 
 
 def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:

@@ -128,11 +128,12 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         tokenizer_hash=info.tokenizer_hash,
         numerics=info.numerics,
         name=info.name,
+        weights_hash=info.weights_hash,
     )
 
 
 def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
-    return ModelInfo(m.vocab_size, m.max_len, m.tokenizer_hash, m.numerics, m.name)
+    return ModelInfo(m.vocab_size, m.max_len, m.tokenizer_hash, m.numerics, m.name, m.weights_hash)
 
 
 def timings_to_pb(t: Timings) -> common_pb2.Timings:

@@ -11,6 +11,8 @@ from foredraft.errors import WeightsError
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+# What of a weights file is read to tell it from others, in bytes.
+_PIECE, _PIECES = 1 << 16, 64
 
 
 def verify_files(model: Path) -> None:
@@ -64,6 +66,23 @@ def tokenizer_hash(model: Path) -> str:
     """Return the SHA-256 of the model's tokenizer_file, "" if there is none."""
     found = tokenizer_file(model)
     return sha256(found) if found else ""
+
+
+def weights_hash(model: Path) -> str:
+    """Return a digest that tells checkpoints apart: of config.json and the safetensors files.
+
+    Of a file its size and some pieces are read, its header among them: the files may have hundreds
+    of gigabytes.
+    """
+    digest = hashlib.sha256()
+    for path in sorted([*model.glob("config.json"), *model.glob("*.safetensors")]):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size} ".encode())
+        with path.open("rb") as file:
+            for at in range(0, size, max(_PIECE, size // _PIECES)):
+                file.seek(at)
+                digest.update(file.read(_PIECE))
+    return digest.hexdigest()
 
 
 def sha256(path: Path) -> str:

@@ -141,13 +141,17 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The model behind a service, compared on open so that a mismatch is refused."""
+    """The model behind a service, compared on open so that a mismatch is refused.
+
+    weights_hash tells checkpoints apart (model_files.weights_hash), "" where there is none.
+    """
 
     vocab_size: int
     max_len: int
     tokenizer_hash: str
     numerics: str
     name: str
+    weights_hash: str = ""
 
 
 class Candidates(NamedTuple):

@@ -58,7 +58,7 @@ logits = st.builds(
     tokens,
 )
 logprobs = st.builds(TokenLogprobs, st.floats(-99, 0, width=32), u32, pairs)
-models = st.builds(ModelInfo, u32, u32, st.text(max_size=20), st.text(max_size=20), words)
+models = st.builds(ModelInfo, u32, u32, *(st.text(max_size=20),) * 2, words, st.text(max_size=20))
 proposals = st.sampled_from(Proposal)
 
 

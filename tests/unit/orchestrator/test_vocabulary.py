@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.orchestrator.vocabulary import differ, within
+from deployments.orchestrator.vocabulary import differ, same, within
 from foredraft.tree import branch, explicit, is_tree
 from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Propose
 from tests.unit.orchestrator.running import run
@@ -22,6 +22,14 @@ from tests.unit.orchestrator.scripted import (
 )
 
 BASE = Base("s", 0, 1, 1)
+
+
+def test_verifiers_of_other_weights_or_numerics_are_not_the_same() -> None:
+    rough = replace(MODEL, numerics="tolerance 1e-05")
+    assert same(MODEL, MODEL) and same(rough, replace(rough, numerics="tolerance 2e-05"))
+    assert not same(MODEL, rough)
+    assert not same(MODEL, replace(MODEL, weights_hash="another"))
+    assert not same(MODEL, replace(MODEL, tokenizer_hash="another"))
 
 
 def test_a_path_is_cut_at_the_first_unknown_token() -> None:
