@@ -62,9 +62,11 @@ class Meeting:
 
 
 def _join(store: Any, place: Place, device: str) -> None:
+    # A rank may see all of its machine's GPUs, or its own alone.
+    local = place.rank if device == "cpu" else place.rank % torch.cuda.device_count()
     # transformers looks for its place in the variables that torchrun sets.
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-    os.environ |= dict(zip(names, map(str, (place.rank, place.rank, place.world)), strict=True))
+    os.environ |= dict(zip(names, map(str, (place.rank, local, place.world)), strict=True))
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     if dist.is_initialized():
         # Of a verifier that this process ran before.
