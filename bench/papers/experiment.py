@@ -33,11 +33,15 @@ _NO_FIGURE = Figure()
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The pair and its peers, the prompts, how much of them to decode, and where plots go."""
+    """The pair and its peers, the prompts, how much of them to decode, and where plots go.
+
+    many are the prompts of the table that compares draft lengths.
+    """
 
     pair: Pair
     peers: Transformers
     prompts: Sequence[Prompt]
+    many: Sequence[Prompt]
     plan: Plan
     folder: Path
 

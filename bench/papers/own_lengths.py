@@ -37,7 +37,7 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
         pair.way(name, proposal=_PROPOSAL, adl=adl)
         for name, adl in (choices | {_GOODPUT: {"name": "goodput"}}).items()
     ]
-    columns = await alternate(pair, experiment.prompts, ways, temperature, plan.tokens)
+    columns = await alternate(pair, experiment.many, ways, temperature, plan.tokens)
     path = experiment.plot(f"own_lengths_{temperature:g}")
     plots.sweeps(
         path,
@@ -54,7 +54,7 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
     mean = drafted_per_round(columns[_GOODPUT])
     return Section(
         f"Draft length: `goodput` against fixed lengths, temperature {temperature:g}",
-        f"Proposal `{_PROPOSAL}`, {plan.tokens} tokens after each of {len(experiment.prompts)} "
+        f"Proposal `{_PROPOSAL}`, {plan.tokens} tokens after each of {len(experiment.many)} "
         f"prompts. `goodput` may also decode plainly; its drafts had {mean:.1f} tokens on average.",
         (family_table(columns, ways, temperature, {}),),
         _claims(columns, list(choices)),

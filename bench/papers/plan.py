@@ -17,13 +17,15 @@ class Size:
 class Plan:
     """One size for each kind of table.
 
-    per_family is the prompts of a family; where a table is told by family, all are decoded. The
+    per_family is the prompts of a family; where a table is told by family, all are decoded.
+    lengths_per_family are those of the table whose claims compare families by a few percent. The
     peers of `transformers` are several times slower than anything else, so they get fewer. lengths,
     steps and the knobs are what the sweeps go through; batches are sessions at once.
     """
 
     name: str
     per_family: int
+    lengths_per_family: int
     tokens: int
     peers: Size
     sweep: Size
@@ -46,6 +48,7 @@ class Plan:
 QUICK = Plan(
     name="quick",
     per_family=2,
+    lengths_per_family=2,
     tokens=40,
     peers=Size(4, 40),
     sweep=Size(6, 40),
@@ -65,6 +68,7 @@ QUICK = Plan(
 FULL = Plan(
     name="full",
     per_family=6,
+    lengths_per_family=16,
     tokens=80,
     peers=Size(10, 96),
     sweep=Size(15, 80),

@@ -63,6 +63,7 @@ async def run(
     TABLES is measured, and takes its place in the report that the folder holds.
     """
     prompts = select(_rows(), plan.per_family)
+    many = select(_rows(), plan.lengths_per_family)
     sections = {} if only is None else _read(folder)
     began = time.monotonic()
     async with engines(config) as loaded:
@@ -74,7 +75,7 @@ async def run(
             started = time.monotonic()
             async with AsyncExitStack() as stack:
                 pair = Pair(loaded, config, stack)
-                found = await measure(Experiment(pair, peers, prompts, plan, folder))
+                found = await measure(Experiment(pair, peers, prompts, many, plan, folder))
             sections[title] = found
             _write(folder, plan, where, prompts, sections)
             claims = tally(claim for section in found for claim in section.claims)
