@@ -3,7 +3,10 @@
  * A step is cut into pieces, and whoever is free takes the next one: a helper whose core is busy with
  * something else takes fewer, and the caller waits for a piece that was begun, never for a helper.
  * Helpers look for the next step by spinning, as one takes microseconds, and sleep between forwards.
+ * Where there is just a core for each thread, each keeps to its own: on the caller's core a helper would
+ * only take its time, and a forward is too short for the system to find that out.
  */
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -24,14 +27,16 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* one team at a time *
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over helpers and the sleep of them */
 static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
 static int64_t helpers;
+static cpu_set_t allowed; /* the cores of the first caller */
+static _Thread_local int placed;
 static atomic_int_fast64_t team; /* threads of the forward under way; 0 between two */
 
 /* The step under way, in one number so that a piece is taken of no other: the step's number, how many
  * pieces it has, and the next one. What the step does is written before, and again only when all of
  * its pieces are done. */
-static atomic_uint_fast64_t step;
-static atomic_int_fast64_t undone;
-static work *current;
+static _Alignas(64) atomic_uint_fast64_t step;
+static _Alignas(64) atomic_int_fast64_t undone;
+static _Alignas(64) work *current;
 static void *current_context;
 static int64_t current_count;
 
@@ -50,12 +55,28 @@ static int do_piece(int64_t thread) {
     return 1;
 }
 
+/* Keep the calling thread to the core that is number `thread` of those allowed, if there are just as
+ * many as threads. */
+static void keep_to_own_core(int64_t thread, int64_t threads) {
+    if (placed || CPU_COUNT(&allowed) != threads) return;
+    placed = 1;
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &allowed) || thread-- > 0) continue;
+        cpu_set_t own;
+        CPU_ZERO(&own);
+        CPU_SET(core, &own);
+        pthread_setaffinity_np(pthread_self(), sizeof own, &own);
+        return;
+    }
+}
+
 static void *help(void *thread) {
     int64_t self = (int64_t)(intptr_t)thread;
     for (;;) {
         pthread_mutex_lock(&lock);
         while (self >= atomic_load(&team)) pthread_cond_wait(&begun, &lock);
         pthread_mutex_unlock(&lock);
+        keep_to_own_core(self, atomic_load(&team));
         for (int64_t spins = 0; self < atomic_load(&team); spins++) {
             if (do_piece(self)) spins = 0;
             else if (spins < SPINS) RELAX();
@@ -69,19 +90,24 @@ void team_begin(int64_t threads) {
     if (threads <= 1) return;
     pthread_mutex_lock(&turn);
     pthread_mutex_lock(&lock);
+    if (!helpers) pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed);
     while (helpers < threads - 1 && helpers < MAX_HELPERS) {
         pthread_t made;
         if (pthread_create(&made, NULL, help, (void *)(intptr_t)(helpers + 1))) break;
         pthread_detach(made);
         helpers++;
     }
+    keep_to_own_core(0, threads);
     atomic_store(&team, threads);
     pthread_cond_broadcast(&begun);
     pthread_mutex_unlock(&lock);
 }
 
 void team_share(int64_t threads, int64_t count, int64_t least, work *task, void *context) {
-    int64_t pieces = count / least < threads * PIECES ? count / least : threads * PIECES;
+    int64_t most = count / least, pieces = threads * PIECES;
+    /* Of one size, if that is to be had: whoever begins a larger one last is waited for. */
+    while (pieces < most && pieces < 4 * threads * PIECES && count % pieces) pieces++;
+    if (pieces > most) pieces = most;
     if (threads <= 1 || pieces <= 1) {
         task(context, (part){0, count}, 0);
         return;
