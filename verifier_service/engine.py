@@ -7,7 +7,7 @@ One thread owns an engine. `open` and `submit` validate before anything is alloc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
@@ -20,6 +20,7 @@ from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
 from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
 from verifier_service.grammars import Grammars, NoGrammars
+from verifier_service.judging import hear, judge, shape
 from verifier_service.kv_manager import KvManager
 from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
@@ -166,11 +167,11 @@ class VerifierEngine:
                 session.pending.started = started
             if share.decides:
                 draws.extend(session.draws())
-        logits = self._heed(shares, self._model.forward(segments))
+        logits = hear(shares, self._sessions, self._model.forward(segments))
         parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
-        raw = self._shape(parts, logits)
+        raw = shape(parts, self._sessions, logits)
         chosen = choose(logits, draws, self._argmax)
-        decisions = self._judge(parts, chosen, logits)
+        decisions = judge(parts, self._sessions, chosen, logits)
         spent = self._clock() - started
         for share in shares:
             # Whoever was served goes to the end of the queue.
@@ -207,7 +208,7 @@ class VerifierEngine:
                 for table, s in zip(tables, sessions, strict=True)
             ]
         )
-        raw = self._shape([(key, 1) for key in keys], logits)
+        raw = shape([(key, 1) for key in keys], self._sessions, logits)
         chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
         for key, session, token in zip(keys, sessions, chosen, strict=True):
             if token is not None:
@@ -215,58 +216,6 @@ class VerifierEngine:
                 self._manager.read(key)
         # A row that is not finite is left to the round that will meet it.
         return None not in chosen
-
-    def _heed(self, shares: Sequence[Share], logits: Logits) -> Logits:
-        """Show sessions the rows that tell of their prefixes; return the deciding rows."""
-        deciding: list[int] = []
-        first = 0
-        for share in shares:
-            session = self._sessions[share.key]
-            heeded, count = session.heeded(share), session.deciding(share)
-            if heeded:
-                session.hear(logits[first : first + heeded])
-            deciding += range(first + heeded, first + heeded + count)
-            first += heeded + count
-        return logits if len(deciding) == first else logits[deciding]
-
-    def _shape(self, parts: Sequence[tuple[int, int]], logits: Logits) -> dict[int, Logits]:
-        """Change logits in place as the sessions ask; return each one's rows as they were.
-
-        parts are the handles, in the rows' order, and how many rows each has.
-        """
-        raw: dict[int, Logits] = {}
-        first = 0
-        for key, count in parts:
-            rows = raw[key] = logits[first : first + count]
-            first += count
-            session = self._sessions[key]
-            if count and not session.shaper.idle:
-                raw[key] = rows.copy()
-                session.shaper.shape(rows, session.branches())
-        return raw
-
-    def _judge(
-        self,
-        parts: Sequence[tuple[int, int]],
-        chosen: Sequence[int | None],
-        logits: Logits,
-    ) -> dict[int, Decision | None]:
-        """Return, by handle, what the rules make of the rounds; None where a row is unusable.
-
-        parts are as for _shape.
-        """
-        decisions: dict[int, Decision | None] = {}
-        first = 0
-        for key, count in parts:
-            if not count:
-                continue
-            end = first + count
-            tokens = [token for token in chosen[first:end] if token is not None]
-            session = self._sessions[key]
-            sound = len(tokens) == count
-            decisions[key] = session.judge(tokens, logits[first:end]) if sound else None
-            first = end
-        return decisions
 
     def _commit(
         self, key: int, decision: Decision | None, rows: int, raw: Logits
