@@ -258,7 +258,7 @@ def test_on_the_embedded_model_it_is_nearer_to_fp32_than_torch_int8():
         every = np.concatenate(wrong)
         found[name] = (every.mean(), every.max(), np.mean(best))
     mean, most, agreement = found["compiled"]
-    assert mean < 0.04
+    assert mean < 0.06
     assert most < 0.8
     assert agreement > 0.95
     assert mean < found["torch"][0]
