@@ -28,8 +28,8 @@ _RIDGE = 4.0
 # Every length is tried so often at first, and the next longer or shorter one every so many rounds.
 _SWEEPS = 2
 _TRY_EVERY = 16
-# Nodes of a tree buy depth slowly: expected tokens grow as log(1 + n) to this power. (Of the lengths
-# 4 to 15 in bench/results/papers.md, to 0.8 or more at temperature 0, to 0.6 at 0.8.)
+# Nodes of a tree buy depth slowly: expected tokens grow as log(1 + n) to this power. (Of lengths 4
+# to 15 in bench/results/papers.md, to 0.8 or more at temperature 0, to 0.6 at 0.8.)
 _TREE_POWER = 0.85
 
 
