@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.prefix import hash_prefix
 from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
 from verifier_service.admission import check_open
-from verifier_service.core.batching import Share, plan
+from verifier_service.core.batching import plan
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
@@ -195,9 +196,9 @@ class VerifierEngine:
         """
         self.tidy()
         ahead = {k: s for k, s in self._sessions.items() if s.decodes_on(self._idle_steps)}
-        keys = list(ahead)[: self._row_budget]
-        granted = self._manager.grant([Share(key, 1, False) for key in keys], self._sessions)
-        keys = [share.key for share in granted]
+        # Nobody loses KV for a token that nobody asked for.
+        room = (key for key, s in ahead.items() if self._kv.grow(key, s.cached + 1))
+        keys = list(islice(room, self._row_budget))
         if not keys:
             return False
         sessions = [ahead[key] for key in keys]

@@ -2,7 +2,7 @@
 
 A session reserves its worst case before anything is allocated, so at an overcommit of 1 a session
 that was admitted never runs out. Above 1, more are let in than their worst cases allow: a table may
-then fail to grow, and somebody's blocks must be taken (engine.py decides whose).
+then fail to grow, and somebody's blocks must be taken (kv_manager.py decides whose).
 """
 
 from __future__ import annotations

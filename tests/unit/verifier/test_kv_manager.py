@@ -101,6 +101,20 @@ def test_an_idle_session_gives_way_and_reads_its_text_again() -> None:
     assert engine.preempted == 2
 
 
+def test_a_token_ahead_of_its_round_takes_no_ones_kv() -> None:
+    model = CountingModel()
+    engine = make_engine(model, kv_tokens=2 * BLOCK, overcommit=4.0, idle_steps=9)
+    handles = []
+    for i in range(2):
+        text = [10 * i + t for t in range(BLOCK)]
+        handles.append(engine.open(opening(text, session_id=f"s{i}", new=8, draft=1)))
+        finish(engine)
+    for _ in range(9):
+        engine.decode_on()
+    assert engine.preempted == 0
+    assert all(engine.kv.table(handle) for handle in handles)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
