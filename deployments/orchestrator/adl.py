@@ -15,22 +15,21 @@ class Observation:
 
     asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
     out to be the target's. whole says that they are the block's whole first branch: all of a path.
-    depth is the length of the block's longest branch, nodes the number of its tokens.
+    places are where in the block they stood: of a path the first ones, of a tree one branch's.
     """
 
     asked: int
     generated_len: int
     accepted: int
     whole: bool = False
-    depth: int = 0
-    nodes: int = 0
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one round took: the draft tokens verified (0: plain), tokens committed, seconds."""
+    """What one round took: draft tokens asked for (0: plain), tokens committed, seconds."""
 
-    nodes: int
+    asked: int
     tokens: int
     seconds: float
 

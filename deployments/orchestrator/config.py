@@ -81,10 +81,8 @@ class GoodputConfig(StrictModel):
     name: Literal["goodput"] = "goodput"
     # The lengths to choose from; 0 is plain decoding.
     lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 4, 7, 11, 15)
-    # The proposal answers trees: a length is a node budget.
-    tree: bool = True
-    # Acceptance of a position that was never tried.
-    prior: float = Field(default=0.6, gt=0, lt=1)
+    # Acceptance of a token after accepted ones, before any was tried.
+    prior: float = Field(default=0.8, gt=0, lt=1)
     probe_rounds: int = Field(default=8, ge=1)
     probe_tokens: int = Field(default=96, ge=1)
     # By what factor plain decoding must win.
@@ -100,7 +98,6 @@ class GoodputConfig(StrictModel):
         """Return the controller these values describe."""
         return GoodputController(
             tuple(sorted(set(self.lengths))),
-            self.tree,
             self.prior,
             PLAIN_STEPS,
             self.probe_rounds,

@@ -134,9 +134,10 @@ class Drafting:
         if len(self._pending) < MAX_OUTSTANDING and self._gate.is_open(self._kept_whole):
             self._ask(self._session.run_ahead_request(self._length()))
 
-    def observe(self, observation: Observation | None, cost: Cost) -> None:
+    def observe(self, observation: Observation | None, cost: Cost | None) -> None:
         """Tell the controller how a block fared, if there was one, and what the round took."""
-        self._adl = self._controller.spent(self._adl, cost)
+        if cost is not None:
+            self._adl = self._controller.spent(self._adl, cost)
         if observation is not None:
             self._adl = self._controller.update(self._adl, observation)
             self._kept_whole = self._gate.update(self._kept_whole, observation.whole)

@@ -125,8 +125,11 @@ class _Run:
         await self._tell(emit)
         step, timings = await self._verifying.verify(asked)
         ended = self._clock()
-        cost = Cost(len(step.asked.draft), len(step.tokens), ended - began)
-        self._drafting.observe(step.observation, cost)
+        first = self._tally.rounds == 0
+        seen = step.observation
+        cost = Cost(seen.asked if seen else 0, len(step.tokens), ended - began)
+        # The reading of the prompt is in the first round's time.
+        self._drafting.observe(seen, None if first else cost)
         self._drafting.prepare()
         stats = RoundStats(
             round=step.asked.base.round,
@@ -139,7 +142,6 @@ class _Run:
             verify_timings=timings,
             decision=decision,
         )
-        first = self._tally.rounds == 0
         self._tally.add(step.tokens, stats)
         self._untold = StepEvent(step.tokens, stats, step.prompt_logprobs)
         if first:

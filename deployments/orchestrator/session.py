@@ -23,7 +23,7 @@ from deployments.orchestrator.vocabulary import differ, same, within
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.streams import DRAFT, substream
-from foredraft.tree import depths, explicit, first_branch
+from foredraft.tree import explicit, first_branch
 from foredraft.types import (
     Acceptance,
     Base,
@@ -314,6 +314,8 @@ class Session:
             draft.block.generated_len,
             draft.trimmed + kept,
             whole=list(verdict.kept[:kept]) == first_branch(parents),
-            depth=draft.trimmed + max(depths(parents)),
-            nodes=draft.trimmed + len(asked.draft),
+            places=(
+                *range(draft.trimmed),
+                *(draft.trimmed + node for node in verdict.kept[:kept]),
+            ),
         )

@@ -12,7 +12,7 @@ from deployments.orchestrator.goodput import GoodputController, GoodputState, Li
 
 
 def controller(**fields: object) -> GoodputController:
-    made = GoodputConfig.model_validate({"tree": False, "lengths": (0, 2, 4, 8), **fields})
+    made = GoodputConfig.model_validate({"lengths": (0, 2, 4, 8), **fields})
     built = made.controller()
     assert isinstance(built, GoodputController)
     return built
@@ -34,7 +34,7 @@ def live(
             state = goodput.spent(state, Cost(0, 8, 8 * plain_s))
             continue
         kept = min(k, accepted)
-        state = goodput.update(state, Observation(k, k, kept, depth=k))
+        state = goodput.update(state, Observation(k, k, kept, places=tuple(range(kept))))
         state = goodput.spent(state, Cost(k, kept + 1, 1.0 + row_s * k))
     return state
 
@@ -73,27 +73,47 @@ def test_without_0_it_never_stops_drafting() -> None:
     assert goodput.next_length(live(goodput, 40, accepted=0, row_s=9.0)) == 2
 
 
-def test_what_was_not_verified_is_not_counted_as_rejected() -> None:
+def test_a_place_that_was_not_asked_for_is_not_counted_as_rejected() -> None:
     goodput = controller()
     state = goodput.initial()
     for _ in range(30):
-        state = goodput.update(state, Observation(2, 2, 2, depth=2))
-    # Positions 3 to 8 were never tried: the prior speaks for them.
-    assert state.positions[2:] == ((0.0, 0.0),) * 6
-    missed = goodput.update(state, Observation(8, 8, 0, depth=8))
-    assert [tried > 0 for _, tried in missed.positions] == [True, True] + [False] * 6
+        state = goodput.update(state, Observation(2, 2, 2, places=(0, 1)))
+    assert state.places[2:] == ((0.0, 0.0),) * 6
+    missed = goodput.update(state, Observation(4, 4, 0))
+    assert [hoped > 0 for _, hoped in missed.places] == [True] * 4 + [False] * 4
 
 
-def test_a_trees_budget_buys_depth_slowly() -> None:
-    goodput = controller(tree=True, lengths=(0, 3, 7, 15))
+def test_a_tree_tells_of_smaller_ones_by_the_places_of_its_kept_nodes() -> None:
+    goodput = controller()
     state = goodput.initial()
-    for _ in range(30):
-        state = goodput.update(state, Observation(7, 7, 2, depth=4))
-        state = goodput.spent(state, Cost(7, 3, 1.0))
-    gains = [goodput.expected(state, n) - 1 for n in (3, 7, 15)]
-    assert gains[0] < gains[1] < gains[2]
-    assert gains[2] - gains[1] < gains[1] - gains[0]
-    assert gains[1] == pytest.approx(2.0, abs=0.2)
+    for _ in range(400):
+        # The kept branch of seven nodes is its second, third and sixth.
+        state = goodput.update(state, Observation(7, 7, 3, places=(1, 2, 5)))
+    tokens = goodput.expected(state)
+    assert tokens[:7] == pytest.approx([1, 1, 2, 3, 3, 3, 4], abs=0.15)
+
+
+def test_where_text_gets_harder_places_that_are_not_asked_for_are_worth_less_too() -> None:
+    goodput = controller()
+    state = goodput.initial()
+    for _ in range(100):
+        state = goodput.update(state, Observation(8, 8, 8, places=tuple(range(8))))
+    easy = goodput.expected(state)
+    for _ in range(100):
+        state = goodput.update(state, Observation(2, 2, 1, places=(0,)))
+    hard = goodput.expected(state)
+    assert hard[8] - hard[2] < 0.8 * (easy[8] - easy[2])
+
+
+@given(accepted=st.lists(st.integers(0, 8), min_size=30, max_size=60))
+def test_more_is_expected_of_longer_blocks(accepted: list[int]) -> None:
+    goodput = controller()
+    state = goodput.initial()
+    for kept in accepted:
+        state = goodput.update(state, Observation(8, 8, kept, places=tuple(range(kept))))
+    tokens = goodput.expected(state)
+    assert tokens == sorted(tokens)
+    assert 1.0 == tokens[0] <= tokens[8] <= 9.0
 
 
 @given(base=st.floats(0.5, 5), slope=st.floats(0.0, 0.5))
