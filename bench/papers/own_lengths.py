@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from bench.papers import plots
@@ -10,9 +11,10 @@ from bench.papers.alternate import alternate
 from bench.papers.claims import Claim, all_of
 from bench.papers.experiment import Experiment, drafted_per_round, family_table, raw
 from bench.papers.families import Family
-from bench.papers.report import Section, times
-from bench.papers.stats import families, in_family, of_family, pooled_mat, speedup, values
-from bench.papers.ways import Column
+from bench.papers.prices import Prices
+from bench.papers.report import Section, Table, times
+from bench.papers.stats import families, of_family, pooled_mat, speedup, values
+from bench.papers.ways import Column, Decoded
 
 _GOODPUT = "goodput"
 _PROPOSAL = "hybrid"
@@ -20,7 +22,7 @@ _PROPOSAL = "hybrid"
 _WITHIN = 0.03
 _TEMPERATURES = (0.0, 0.8)
 
-Columns = dict[str, Column]
+Priced = dict[Family, float]
 
 
 async def lengths(experiment: Experiment) -> list[Section]:
@@ -52,29 +54,64 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
         ],
     )
     mean = drafted_per_round(columns[_GOODPUT])
+    prices = Prices.of(decoded for column in columns.values() for decoded in _runs(column))
+    priced = {name: _priced(column, prices) for name, column in columns.items()}
     return Section(
         f"Draft length: `goodput` against fixed lengths, temperature {temperature:g}",
         f"Proposal `{_PROPOSAL}`, {plan.tokens} tokens after each of {len(experiment.many)} "
         f"prompts. `goodput` may also decode plainly; its drafts had {mean:.1f} tokens on average.",
-        (family_table(columns, ways, temperature, {}),),
-        _claims(columns, list(choices)),
+        (family_table(columns, ways, temperature, {}), _priced_table(priced)),
+        _claims(priced, list(choices)),
         (path.name,),
         raw(columns),
         says="what should be seen",
     )
 
 
-def _claims(columns: Columns, fixed: list[str]) -> tuple[Claim, ...]:
-    groups = families(columns[_GOODPUT])
-    own = {group: _family(columns[_GOODPUT], group) for group in groups}
-    best = {group: max(_family(columns[name], group) for name in fixed) for group in groups}
-    told = ", ".join(f"{group} {times(own[group])} of {times(best[group])}" for group in groups)
+def _runs(column: Column) -> Iterator[Decoded]:
+    for sample in column:
+        yield from (sample.decoded, sample.plain)
+
+
+def _priced(column: Column, prices: Prices) -> Priced:
+    """Return by family the tokens per priced second over plain decoding's."""
+    groups = {family: of_family(column, family) for family in families(column)}
+    return {
+        family: _rate([sample.decoded for sample in group], prices)
+        / _rate([sample.plain for sample in group], prices)
+        for family, group in groups.items()
+    }
+
+
+def _rate(runs: Sequence[Decoded], prices: Prices) -> float:
+    return sum(len(run.run.tokens) for run in runs) / sum(map(prices.seconds, runs))
+
+
+def _priced_table(priced: Mapping[str, Priced]) -> Table:
+    groups = list(priced[_GOODPUT])
+    rows = tuple(
+        (name, *(times(found[group]) for group in groups), times(fmean(found.values())))
+        for name, found in priced.items()
+    )
+    return Table(
+        ("way here", *groups, "mean"),
+        rows,
+        "The same runs, each round at the median price of its kind over all ways (a verdict by "
+        "draft tokens, a draft by tokens asked for; prompts' reading excluded), so that the "
+        "machine's moods do not decide between lengths a few percent apart:",
+    )
+
+
+def _claims(priced: Mapping[str, Priced], fixed: list[str]) -> tuple[Claim, ...]:
+    own = priced[_GOODPUT]
+    best = {group: max(priced[name][group] for name in fixed) for group in own}
+    told = ", ".join(f"{group} {times(own[group])} of {times(best[group])}" for group in own)
     return (
         all_of(
             f"`goodput` is within {_WITHIN:.0%} of the best fixed length on every family",
             "-",
             told,
-            (own[group] >= (1 - _WITHIN) * best[group] for group in groups),
+            (own[group] >= (1 - _WITHIN) * best[group] for group in own),
         ),
         all_of(
             "`goodput` is never below plain decoding",
@@ -83,9 +120,3 @@ def _claims(columns: Columns, fixed: list[str]) -> tuple[Claim, ...]:
             (speed >= 1 for speed in own.values()),
         ),
     )
-
-
-def _family(column: Column, family: Family) -> float:
-    found = in_family(column, family, speedup)
-    assert found is not None
-    return found

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.papers.timed import TimedDrafter
-from bench.papers.ways import Decoded, Promise, Way
+from bench.papers.ways import Decoded, Promise, Spent, Way
 from bench.rows import Run
 from deployments.config import ForedraftConfig, model_path
 from deployments.in_process import Engines
@@ -110,6 +110,7 @@ class Pair:
         )
         timed = TimedDrafter(drafter)
         tokens: list[int] = []
+        rounds: list[Spent] = []
         verifying_us = broken = 0
         started = time.perf_counter()
         events = generate(request, timed, self._loaded.verifier, config, memory=memory)
@@ -119,11 +120,25 @@ class Pair:
                 seconds = time.perf_counter() - started
                 verifying_us += event.stats.verify_timings.compute_us
                 broken += event.stats.kept < event.stats.drafted
+                rounds.append(_spent(event))
             else:
                 report = event.report
         run = Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)
         histogram = report.accepted_histogram
-        return Decoded(run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6)
+        return Decoded(
+            run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6, tuple(rounds)
+        )
+
+
+def _spent(event: StepEvent) -> Spent:
+    stats = event.stats
+    return Spent(
+        stats.decision.length,
+        stats.drafted,
+        len(event.tokens),
+        stats.draft_wait_s,
+        stats.verify_s,
+    )
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.papers.families import Prompt
 from bench.rows import Run
@@ -23,12 +23,25 @@ class Promise(StrEnum):
     NONE = "inexact"
 
 
+class Spent(NamedTuple):
+    """One round: tokens asked of the drafter, draft tokens verified (0: plain), tokens committed,
+    seconds waited for the draft and then for the verdict.
+    """
+
+    asked: int
+    drafted: int
+    tokens: int
+    waiting_s: float
+    verifying_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
     """One prompt decoded.
 
     accepted[n] counts the rounds in which n draft tokens were kept, broken those in which one was
     refused. drafting_s and verifying_s are the services' own compute, in seconds; they overlap.
+    rounds are empty where there are none, as with `transformers`.
     """
 
     run: Run
@@ -36,6 +49,7 @@ class Decoded:
     broken: int = 0
     drafting_s: float = 0.0
     verifying_s: float = 0.0
+    rounds: tuple[Spent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class GoodputConfig(StrictModel):
 
     name: Literal["goodput"] = "goodput"
     # The lengths to choose from; 0 is plain decoding.
-    lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 4, 7, 11, 15)
+    lengths: tuple[Annotated[int, Field(ge=0, le=MAX_DRAFT)], ...] = (0, 4, 6, 8, 11, 15)
     # Acceptance of a token after accepted ones, before any was tried.
     prior: float = Field(default=0.8, gt=0, lt=1)
     probe_rounds: int = Field(default=8, ge=1)
