@@ -9,7 +9,7 @@ import torch
 
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.families.adapter import FamilyDrafter, load_family
+from drafter_service.families.adapter import load_family
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
@@ -100,7 +100,7 @@ def dtype_of(config: DrafterConfig) -> str:
     return config.dtype or ("int8" if is_embedded(config) else "bfloat16")
 
 
-def load_public(config: DrafterConfig) -> FamilyDrafter:
+def load_public(config: DrafterConfig) -> DiffusionLM:
     """Return a public checkpoint's drafter; raise as load_torch does."""
     return load_family(
         config.model,
@@ -111,6 +111,7 @@ def load_public(config: DrafterConfig) -> FamilyDrafter:
         num_candidates=config.candidates,
         max_block=config.max_block,
         max_sessions=config.max_sessions,
+        max_len=config.max_len,
     )
 
 
