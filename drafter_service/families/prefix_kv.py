@@ -74,7 +74,7 @@ class Rows:
         padded = [[*r.tokens, *[0] * (width - len(r.tokens))] for r in requests]
         cached = torch.arange(max(r.start for r in requests), device=device)
         offsets = torch.arange(width, device=device)
-        # Padding is where the last token is, and so sees something: a softmax over nothing is NaN.
+        # Padding is where the last token is, so that it sees something: it need not be finite else.
         positions = starts + torch.minimum(offsets, new - 1)
         return cls(
             tokens=torch.tensor(padded, device=device),

@@ -92,9 +92,11 @@ def test_a_step_is_told_of_the_one_before(tmp_path: Path) -> None:
         ).logits
     wanted = [expected(model, text, filled, before), expected(model, other, [-1] * 4)]
     torch.testing.assert_close(found, torch.cat(wanted), atol=1e-5, rtol=1e-5)
-    # Another block begins anew.
-    again = drafter.logits([BlockRequest(0, len(text) - 1, text[-1:], 3, filled[:3])])
-    torch.testing.assert_close(again, expected(model, text, filled[:3]), atol=1e-5, rtol=1e-5)
+    # Another block begins anew, and so does one of which nothing is settled.
+    for begun in (filled[:3], []):
+        again = drafter.logits([BlockRequest(0, len(text) - 1, text[-1:], 3, begun)])
+        alone = expected(model, text, begun or [-1] * 3)
+        torch.testing.assert_close(again, alone, atol=1e-5, rtol=1e-5)
 
 
 def test_sessions_in_one_pass_score_as_alone(tmp_path: Path) -> None:
