@@ -93,12 +93,14 @@ class DrafterConfig(StrictModel):
     """The drafter's folder: config.json, model.safetensors."""
     tokenizer: Path | None = None
     """The tokenizer.json whose hash is reported; by default the one beside the model's folder."""
-    family: Literal["dream", "llada", "sdar", "open_dcoder", "fast_dllm_v2"] | None = None
+    family: Literal["dream", "llada", "sdar", "open_dcoder", "fast_dllm_v2", "mdlm"] | None = None
     """The family of a public checkpoint, where its config.json does not tell."""
     mask_token_id: int | None = Field(default=None, ge=0)
     """The mask token of a public checkpoint, where its config.json does not tell."""
     max_block: int = Field(default=16, ge=2, le=MAX_DRAFT + 1)
     """Most mask slots of a public checkpoint's pass; the embedded family's own file tells its."""
+    max_len: int | None = Field(default=None, ge=64)
+    """Most tokens of a public checkpoint's session, mask slots included; by default its own."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where a public checkpoint runs; the embedded family runs on a CPU."""
     dtype: Literal["int8", "bfloat16", "float32"] | None = None

@@ -9,7 +9,7 @@ import torch
 
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.families.adapter import FamilyDrafter, load_family
+from drafter_service.families.adapter import load_family
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
@@ -100,17 +100,33 @@ def dtype_of(config: DrafterConfig) -> str:
     return config.dtype or ("int8" if is_embedded(config) else "bfloat16")
 
 
-def load_public(config: DrafterConfig) -> FamilyDrafter:
+def load_public(config: DrafterConfig) -> DiffusionLM:
     """Return a public checkpoint's drafter; raise as load_torch does."""
+    raw = json.loads((config.model / "config.json").read_text())
+    dtype = getattr(torch, dtype_of(config))
+    if config.family is None and raw.get("model_type") == "diffusion_gemma":
+        # Imported here, as the other families need nothing of transformers.
+        from drafter_service.families.diffusion_gemma import load_diffusion_gemma
+
+        return load_diffusion_gemma(
+            config.model,
+            dtype=dtype,
+            device=config.device,
+            num_candidates=config.candidates,
+            max_block=config.max_block,
+            max_len=config.max_len,
+            cache_tokens=config.cache_tokens,
+        )
     return load_family(
         config.model,
         family=config.family,
         mask_token_id=config.mask_token_id,
-        dtype=getattr(torch, dtype_of(config)),
+        dtype=dtype,
         device=config.device,
         num_candidates=config.candidates,
         max_block=config.max_block,
         max_sessions=config.max_sessions,
+        max_len=config.max_len,
     )
 
 

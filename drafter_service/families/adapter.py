@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -13,8 +12,9 @@ from torch import Tensor
 
 from drafter_service.core.lattice import BlockScores
 from drafter_service.families.decoder import Decoder
+from drafter_service.families.dit import Dit
 from drafter_service.families.family import FamilyModel, read_family
-from drafter_service.model.candidates import candidates
+from drafter_service.model.candidates import block_scores
 from drafter_service.model.port import BlockRequest, Capabilities
 
 
@@ -22,45 +22,39 @@ class FamilyDrafter:
     """Feeds every block's whole prefix: what follows a bidirectional prefix changes all of it.
 
     Several sessions' rows share one forward, each seeing its own. max_block is the most mask slots,
-    max_sessions the most sessions of a pass.
+    max_sessions the most sessions of a pass, max_len the most tokens of one.
     """
 
     def __init__(
         self,
-        decoder: Decoder,
+        network: Decoder | Dit,
         model: FamilyModel,
         num_candidates: int,
         max_block: int,
         max_sessions: int,
+        max_len: int,
     ) -> None:
-        self._decoder, self._model = decoder, model
-        sizes = model.decoder
+        self._network, self._model = network, model
+        sizes = model.sizes
+        tokens = min(max_len, sizes.max_len)
         self._count = min(num_candidates, sizes.vocab_size - 1)
         self.capabilities = Capabilities(
             name=model.family.name,
             vocab_size=sizes.vocab_size,
-            max_len=sizes.max_len,
+            max_len=tokens,
             eos=model.eos_token_id,
             max_block=max_block,
             prefix_kv="none",
             cache_slots=max_sessions,
-            cache_tokens=sizes.max_len,
+            cache_tokens=tokens,
             partial_blocks=True,
         )
 
     @torch.inference_mode()
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
-        logits = self.logits(requests).float()
-        found = candidates(
-            logits, requests, self._count, self._model.mask_token_id, self._model.eos_token_id
-        )
-        log_q, tokens = (part.cpu().numpy() for part in found)
-        ends = list(accumulate(r.num_slots for r in requests))
-        return [
-            BlockScores(tokens[end - r.num_slots : end], log_q[end - r.num_slots : end])
-            for r, end in zip(requests, ends, strict=True)
-        ]
+        model, logits = self._model, self.logits(requests).float()
+        return block_scores(logits, requests, self._count, model.mask_token_id, model.eos_token_id)
 
     def logits(self, requests: Sequence[BlockRequest]) -> Tensor:
         """Return the logits [slots, vocabulary] that every request's mask slots are read from."""
@@ -75,12 +69,12 @@ class FamilyDrafter:
             tokens += [*r.tokens, *(self._model.mask_token_id if t < 0 else t for t in filled)]
             positions += range(len(r.tokens) + r.num_slots)
             owners += [owner] * (len(r.tokens) + r.num_slots)
-        device = self._decoder.embed_tokens.weight.device
+        device = self._network.embed_tokens.weight.device
         ids, at, owner_of = (
             torch.tensor(each, device=device) for each in (tokens, positions, owners)
         )
-        states = self._decoder(ids, at, visible(at, owner_of, self._model.block))
-        logits: Tensor = self._decoder.lm_head(states[read])
+        states = self._network(ids, at, visible(at, owner_of, self._model.block))
+        logits: Tensor = self._network.lm_head(states[read])
         return logits
 
 
@@ -103,6 +97,7 @@ def load_family(
     num_candidates: int,
     max_block: int,
     max_sessions: int,
+    max_len: int | None,
 ) -> FamilyDrafter:
     """Return the drafter of a folder with config.json and safetensors, in one file or several.
 
@@ -116,8 +111,9 @@ def load_family(
     weights: dict[str, Tensor] = {}
     for file in files:
         for name, tensor in load_file(file, device=device).items():
-            own = model.family.names(name)
-            if not (model.decoder.tied and own == "lm_head.weight"):
-                weights[own] = tensor.to(dtype)
-    decoder = Decoder.of(model.decoder, weights)
-    return FamilyDrafter(decoder, model, num_candidates, max_block, max_sessions)
+            # Rotary frequencies follow from the configuration; some checkpoints hold them too.
+            if not name.endswith("rotary_emb.inv_freq"):
+                weights[model.family.names(name)] = tensor.to(dtype)
+    longest = max_len or model.sizes.max_len
+    network = model.network(weights)
+    return FamilyDrafter(network, model, num_candidates, max_block, max_sessions, longest)

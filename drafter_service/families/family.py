@@ -6,7 +6,9 @@
     sdar          mask id  0            block-causal   Qwen3
     open_dcoder   mask id  1            full           Qwen2
     fast_dllm_v2  mask id  1            block-causal   Qwen2
+    mdlm          mask id  0            full           its own
 
+DiffusionGemma, whose noise is no mask, has an adapter of its own (diffusion_gemma.py).
 Shift 1: a token is read one row earlier, so a block's first one is read at the prefix's last row.
 """
 
@@ -16,7 +18,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from drafter_service.families.decoder import DecoderConfig
+from torch import Tensor
+
+from drafter_service.families.decoder import Decoder, DecoderConfig
+from drafter_service.families.dit import Dit, DitConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +29,17 @@ class Family:
     """How one family reads and is read. shift is where a token's logits are: rows before its own.
 
     block_size names the configuration's field with the length of a block that sees itself whole;
-    None is full attention. names maps a checkpoint's weight names to the decoder's.
+    None is full attention. names maps a checkpoint's weight names to the network's. The token ids
+    stand in where the configuration has none; a negative one counts from the vocabulary's end.
     """
 
     name: str
     shift: int
-    config: Callable[[Mapping[str, Any]], DecoderConfig]
+    config: Callable[[Mapping[str, Any]], DecoderConfig | DitConfig]
     names: Callable[[str], str]
     block_size: str | None = None
     mask_token_id: int | None = None
+    eos_token_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +47,16 @@ class FamilyModel:
     """One checkpoint of a family: block is the length of its attention blocks, 0 if full."""
 
     family: Family
-    decoder: DecoderConfig
+    sizes: DecoderConfig | DitConfig
     mask_token_id: int
     eos_token_id: int
     block: int
+
+    def network(self, weights: Mapping[str, Tensor]) -> Decoder | Dit:
+        """Return the network over the weights; raise ValueError if they do not fit it."""
+        if isinstance(self.sizes, DitConfig):
+            return Dit.of(self.sizes, self.mask_token_id, weights)
+        return Decoder.of(self.sizes, weights)
 
 
 def _hugging_face(raw: Mapping[str, Any], *, qkv_bias: bool, qk_norm: bool) -> DecoderConfig:
@@ -99,6 +112,22 @@ def _olmo(raw: Mapping[str, Any]) -> DecoderConfig:
     )
 
 
+def _mdlm(raw: Mapping[str, Any]) -> DitConfig:
+    """Return the sizes of MDLM's configuration."""
+    heads, hidden = raw["n_heads"], raw["hidden_dim"]
+    if hidden % (2 * heads):
+        raise ValueError(f"hidden_dim {hidden} is no even multiple of n_heads {heads}")
+    return DitConfig(
+        vocab_size=raw["vocab_size"],
+        hidden_size=hidden,
+        cond_size=raw["cond_dim"],
+        num_blocks=raw["n_blocks"],
+        num_heads=heads,
+        max_len=raw["model_length"],
+        time_conditioning=raw["time_conditioning"],
+    )
+
+
 def _as_transformers(name: str) -> str:
     return name.removeprefix("model.")
 
@@ -125,6 +154,18 @@ def _from_olmo(name: str) -> str:
     return ".".join([_OLMO_ENDS.get(path[0], path[0]) if path else "", kind])
 
 
+_MDLM_ENDS = {
+    "vocab_embed.embedding": "embed_tokens.weight",
+    "output_layer.linear.weight": "lm_head.weight",
+    "output_layer.linear.bias": "lm_head.bias",
+}
+
+
+def _from_mdlm(name: str) -> str:
+    own = name.removeprefix("backbone.")
+    return _MDLM_ENDS.get(own, own)
+
+
 FAMILIES = {
     family.name: family
     for family in (
@@ -135,6 +176,8 @@ FAMILIES = {
         Family(
             "fast_dllm_v2", 1, _qwen2, _as_transformers, block_size="bd_size", mask_token_id=151_665
         ),
+        # The mask is appended to the tokenizer's vocabulary, which is GPT-2's.
+        Family("mdlm", 0, _mdlm, _from_mdlm, mask_token_id=-1, eos_token_id=50_256),
     )
 }
 # model_type of a checkpoint's configuration, where it tells the family.
@@ -143,6 +186,7 @@ _MODEL_TYPES = {
     "llada": "llada",
     "sdar": "sdar",
     "Fast_dLLM_Qwen": "fast_dllm_v2",
+    "mdlm": "mdlm",
 }
 
 
@@ -159,19 +203,20 @@ def read_family(raw: Mapping[str, Any], name: str | None, mask_token_id: int | N
         )
     family = FAMILIES[name]
     try:
-        decoder = family.config(raw)
+        sizes = family.config(raw)
         block = int(raw[family.block_size]) if family.block_size else 0
-        eos = raw["eos_token_id"]
     except KeyError as error:
         raise ValueError(f"config.json of a {name} model lacks {error.args[0]}") from None
     mask = mask_token_id if mask_token_id is not None else raw.get("mask_token_id")
-    mask = family.mask_token_id if mask is None else mask
+    if mask is None and family.mask_token_id is not None:
+        mask = family.mask_token_id + (sizes.vocab_size if family.mask_token_id < 0 else 0)
     if mask is None:
         raise ValueError(f"config.json of a {name} model has no mask_token_id: set it")
+    eos = raw.get("eos_token_id", family.eos_token_id)
     eos = eos[0] if isinstance(eos, list) else eos
     if eos is None:
         raise ValueError(f"config.json of a {name} model has no eos_token_id")
     for field, token in (("mask_token_id", mask), ("eos_token_id", eos)):
-        if not 0 <= token < decoder.vocab_size:
-            raise ValueError(f"{field} {token} is outside the vocabulary of {decoder.vocab_size}")
-    return FamilyModel(family, decoder, mask, eos, block)
+        if not 0 <= token < sizes.vocab_size:
+            raise ValueError(f"{field} {token} is outside the vocabulary of {sizes.vocab_size}")
+    return FamilyModel(family, sizes, mask, eos, block)

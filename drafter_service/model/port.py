@@ -41,6 +41,7 @@ class BlockRequest:
     cache slot `slot` holds the session's first `start` tokens; `tokens`, at least one, follow them
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
     filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
+    A model may tell such a pass of the one before it in the same cache slot, over the same block.
     """
 
     slot: int

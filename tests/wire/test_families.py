@@ -1,0 +1,114 @@
+"""Families with formats of their own, served over gRPC from a folder: drafts, and no token lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deployments.orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
+from deployments.orchestrator.local import LocalVerifier
+from deployments.orchestrator.pipeline import generate
+from deployments.orchestrator.request import GenerationRequest, StepEvent
+from drafter_service.client import DrafterClient
+from drafter_service.config import DrafterConfig
+from drafter_service.server import DrafterServer, serve
+from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
+from tests.unit.drafter.checkpoints import EOS, MASK, VOCAB, write_diffusion_gemma, write_mdlm
+from tests.unit.drafter.scripted import asking
+from tests.unit.verifier.scripted import RandomModel, make_engine
+from verifier_service.runner import Runner
+
+WRITERS = {"mdlm": write_mdlm, "diffusion_gemma": write_diffusion_gemma}
+PREFIX = (5, 9, 33, 7, 12, 50, 3, 9)
+PROPOSALS = (Proposal.COUPLED, Proposal.CPS, Proposal.TREE, Proposal.SAMPLED, Proposal.ARGMAX)
+
+
+@asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[tuple[DrafterServer, DrafterClient]]:
+    config = DrafterConfig(
+        model=folder, dtype="float32", max_block=8, cache_tokens=256, prefill_rows=4
+    )
+    server = await serve(config)
+    try:
+        async with DrafterClient(f"127.0.0.1:{server.port}") as client:
+            yield server, client
+    finally:
+        await server.stop()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+async def test_a_request_is_drafted_for_alike_alone_and_beside_others(
+    name: str, tmp_path: Path
+) -> None:
+    WRITERS[name](tmp_path / "model")
+
+    async def block(client: DrafterClient, proposal: Proposal, steps: int) -> Any:
+        stream = await client.open(
+            DraftOpen(
+                session := uuid.uuid4().hex,
+                PREFIX,
+                SamplingParams(0.8, seed=4),
+                proposal,
+                60,
+                DraftParams(steps=steps),
+            )
+        )
+        assert stream.opened.model.name == name
+        drafted = await stream.propose(asking(session, PREFIX, len(PREFIX), 6))
+        await stream.close()
+        return drafted.tokens, drafted.parents, drafted.q
+
+    async with serving(tmp_path / "model") as (_, client):
+        cases = [(proposal, steps) for proposal in PROPOSALS for steps in (1, 3)]
+        alone = [await block(client, *case) for case in cases]
+        beside = await asyncio.gather(*(block(client, *case) for case in cases))
+        assert beside == alone
+        for tokens, _, _ in alone:
+            assert 0 < len(tokens) <= 6
+            assert name != "mdlm" or MASK not in tokens
+
+
+async def decoded(client: DrafterClient, runner: Runner, steps: int | None) -> list[int]:
+    """The tokens of a request decoded plainly, or with drafts of so many steps."""
+    request = GenerationRequest(
+        uuid.uuid4().hex,
+        (5, 9, 33),
+        SamplingParams(0.7, seed=2),
+        40,
+        (EOS,),
+        speculate=steps is not None,
+    )
+    config = OrchestratorConfig(
+        proposal=Proposal.TREE,
+        draft=DraftConfig(steps=steps or 1),
+        adl=FixedConfig(k=6),
+        draft_deadline_ms=5000,
+    )
+    tokens: list[int] = []
+    async for event in generate(request, client, LocalVerifier(runner), config):
+        if isinstance(event, StepEvent):
+            tokens += [each.token for each in event.tokens]
+    return tokens
+
+
+@pytest.mark.parametrize("name", WRITERS)
+async def test_decoding_is_lossless(name: str, tmp_path: Path) -> None:
+    write: Callable[[Path], object] = WRITERS[name]
+    write(tmp_path / "model")
+    runner = Runner(lambda: make_engine(RandomModel(vocab=VOCAB)))
+    await runner.ready()
+    try:
+        async with serving(tmp_path / "model") as (server, client):
+            plain = await decoded(client, runner, None)
+            assert len(plain) > 8
+            one, three = await asyncio.gather(*(decoded(client, runner, n) for n in (1, 3)))
+            assert one == three == plain
+            assert server.stats()["blocks"] > 3
+    finally:
+        await runner.stop()
