@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,7 @@ class Attention(nn.Module):
         )
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = (
-            each.transpose(0, 1) for each in (_rotated(q, cos, sin), _rotated(k, cos, sin), v)
-        )
+        q, k, v = (each.transpose(0, 1) for each in (rotated(q, cos, sin), rotated(k, cos, sin), v))
         mixed = F.scaled_dot_product_attention(
             q[None], k[None], v[None], attn_mask=visible, enable_gqa=True
         )
@@ -119,7 +120,7 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
         """Return the normed states [n, hidden] of rows with tokens and positions [n]."""
-        cos, sin = _rotary(self.config, positions, self.embed_tokens.weight.dtype)
+        cos, sin = rotary(self.config, positions, self.embed_tokens.weight.dtype)
         x: Tensor = self.embed_tokens(tokens)
         for layer in self.layers:
             x = layer(x, cos, sin, visible)
@@ -134,20 +135,23 @@ class Decoder(nn.Module):
         given = dict(weights)
         if config.tied:
             given["lm_head.weight"] = given.get("embed_tokens.weight", torch.empty(0))
-        expected = model.state_dict()
-        missing, unknown = sorted(expected.keys() - given), sorted(given.keys() - expected)
-        if missing or unknown:
-            raise ValueError(f"missing weights {missing[:3]}, unknown weights {unknown[:3]}")
-        for name, tensor in given.items():
-            if tensor.shape != expected[name].shape:
-                raise ValueError(
-                    f"{name} is {list(tensor.shape)}, not {list(expected[name].shape)}"
-                )
-        model.load_state_dict(given, assign=True)
-        return model.requires_grad_(False).eval()
+        return assigned(model, given)
 
 
-def _rotary(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def assigned(model: M, given: Mapping[str, Tensor]) -> M:
+    """Return a model with the weights given; raise ValueError for missing, unknown or misshapen."""
+    expected = model.state_dict()
+    missing, unknown = sorted(expected.keys() - given), sorted(given.keys() - expected)
+    if missing or unknown:
+        raise ValueError(f"missing weights {missing[:3]}, unknown weights {unknown[:3]}")
+    for name, tensor in given.items():
+        if tensor.shape != expected[name].shape:
+            raise ValueError(f"{name} is {list(tensor.shape)}, not {list(expected[name].shape)}")
+    model.load_state_dict(given, assign=True)
+    return model.requires_grad_(False).eval()
+
+
+def rotary(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return cosines and sines [n, 1, head_dim], computed in fp32 as transformers does."""
     even = torch.arange(0, config.head_dim, 2, device=positions.device).float()
     angles = positions.float()[:, None] / config.rope_theta ** (even / config.head_dim)
@@ -155,7 +159,7 @@ def _rotary(config: DecoderConfig, positions: Tensor, dtype: torch.dtype) -> tup
     return both.cos().to(dtype), both.sin().to(dtype)
 
 
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return x [n, heads, head_dim] rotated by position; halves make the pairs."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
