@@ -100,7 +100,8 @@ class Drafting:
     def prepare(self) -> None:
         """Ask for a draft of the committed prefix unless one is at hand or on its way."""
         if self._session.mismatch is not None:
-            log.error("drafter refused: %s", self._session.mismatch)
+            self.refusal = self._session.mismatch
+            log.error("drafter refused: %s", self.refusal)
             self._detach()
         if self._drains is not None and self._drains.draining:
             self._replace("it drains")
@@ -238,6 +239,7 @@ class Drafting:
         self.attaches += 1
         self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
+        self._memory.features = self._stream.opened.model.features_hash
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))
 
