@@ -79,7 +79,8 @@ class Drafting:
     @property
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
-        if self.refusal is not None or self._controller.next_length(self._adl) == 0:
+        none = self.refusal is not None or self._session.features_due
+        if none or self._controller.next_length(self._adl) == 0:
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1

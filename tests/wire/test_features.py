@@ -22,7 +22,7 @@ from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve as serve_drafter
 from foredraft import limits
-from foredraft.errors import Unavailable
+from foredraft.errors import Overloaded, Unavailable
 from foredraft.features import size
 from foredraft.fusion import read_fusion
 from foredraft.types import (
@@ -279,8 +279,6 @@ NAN = b"\xc0\x7f"
     ("spoil", "why"),
     [
         (lambda features: features[:-2], "must have"),
-        (lambda features: features + bytes(2), "must have"),
-        (lambda features: b"", "must have"),
         (lambda features: features[:-2] + NAN, "not finite"),
     ],
 )
@@ -304,7 +302,6 @@ async def test_features_that_a_verifier_spoilt_cost_drafts_alone(
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda features: features[:-2],
         lambda features: features + bytes(size(500, HIDDEN)),
         lambda features: features[:-2] + NAN,
     ],
@@ -328,6 +325,26 @@ async def test_features_that_were_spoilt_on_the_way_are_refused_by_the_drafter(
     assert tokens == plain
     assert "drafter left: features" in caplog.text
     assert report.drafter_attaches > 1 and report.draft_rounds > 0
+
+
+async def test_without_room_for_another_open_it_is_decoded_plainly_in_long_steps(
+    checkpoints: Checkpoints,
+) -> None:
+    class Full(Watched):
+        async def open(self, request: DraftOpen | VerifyOpen) -> Any:
+            if self.opens:
+                raise Overloaded("full")
+            return await super().open(request)
+
+    async with (
+        verifying(checkpoints.target, checkpoints.drafter) as verifier,
+        drafting(checkpoints) as drafter,
+    ):
+        plain, _ = await decoded(drafter, verifier, speculate=False)
+        tokens, report = await decoded(drafter, Full(verifier))
+    assert tokens == plain
+    assert (report.draft_rounds, report.verifier_moves) == (0, 0)
+    assert report.rounds <= 10
 
 
 async def test_nothing_is_told_that_nobody_asked_for(checkpoints: Checkpoints) -> None:
