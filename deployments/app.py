@@ -8,13 +8,12 @@ Serve places, scales, watches and drains the replicas; a session's rounds go str
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ray import serve
 from ray.serve import Application
 
-from deployments.config import ForedraftConfig, PoolConfig, model_path
+from deployments.config import ForedraftConfig, PoolConfig, located
 from deployments.ingress.http import Ingress
 from deployments.replicas.model_service import ModelServiceReplica
 from foredraft.strict import parse
@@ -31,11 +30,11 @@ def build(args: dict[str, Any]) -> Application:
         **_pool(config.ingress),
     ).bind(
         config,
-        drafters=_model_service("drafter", config.drafter, config.drafter.service),
+        drafters=_model_service("drafter", config.drafter, located(config.drafter.service)),
         verifiers=_model_service(
             "verifier",
             config.verifier,
-            config.verifier.service,
+            located(config.verifier.service),
             config.verifier.service.tensor_parallel,
         ),
     )
@@ -43,7 +42,6 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def _model_service(name: str, pool: PoolConfig, service: Any, ranks: int = 1) -> Application:
-    service = service.model_copy(update={"model": Path(model_path(service.model))})
     replica: Any = serve.deployment(ModelServiceReplica)
     options = _pool(pool)
     if ranks > 1:

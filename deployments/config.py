@@ -8,7 +8,7 @@ not.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 from pydantic import Field
@@ -17,7 +17,9 @@ from deployments.orchestrator.config import OrchestratorConfig
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import StrictModel, parse
-from verifier_service.config import VerifierConfig
+from verifier_service.config import FeaturesConfig, VerifierConfig
+
+S = TypeVar("S", DrafterConfig, VerifierConfig)
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
@@ -108,3 +110,13 @@ def read(path: Path) -> ServeFile:
 def model_path(path: str | Path) -> str:
     """Return a model folder's absolute path; a relative one is relative to the project's root."""
     return str(ROOT / path)
+
+
+def located(service: S) -> S:
+    """Return a service's configuration with its model folders where model_path says."""
+    folders: dict[str, Any] = {"model": Path(model_path(service.model))}
+    if isinstance(service, DrafterConfig) and service.target is not None:
+        folders["target"] = Path(model_path(service.target))
+    if isinstance(service, VerifierConfig) and service.features is not None:
+        folders["features"] = FeaturesConfig(model=Path(model_path(service.features.model)))
+    return service.model_copy(update=folders)

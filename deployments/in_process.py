@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig, located, model_path
 from deployments.orchestrator.local import LocalDrafter, LocalVerifier
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
@@ -39,12 +38,8 @@ class Engines:
 @asynccontextmanager
 async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
     """Load both models, each into a worker thread; stop the threads on exit."""
-    drafter_config = config.drafter.service.model_copy(
-        update={"model": Path(model_path(config.drafter.service.model))}
-    )
-    verifier_config = config.verifier.service.model_copy(
-        update={"model": Path(model_path(config.verifier.service.model))}
-    )
+    drafter_config = located(config.drafter.service)
+    verifier_config = located(config.verifier.service)
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
     runner = Runner(partial(load_verifier, verifier_config))
     try:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 import grpc
 
-from foredraft import codec, limits
+from foredraft import codec, features, limits
 from foredraft.errors import (
     CorruptModelOutput,
     ForedraftError,
@@ -95,7 +96,9 @@ class DrafterStream:
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base."""
-        message = drafter_pb2.DraftRequest(propose=codec.propose_to_pb(request))
+        chunks, last = features.split(request.features)
+        propose = codec.propose_to_pb(replace(request, features=last))
+        ahead = [drafter_pb2.DraftRequest(features={"data": chunk}) for chunk in chunks]
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
         # Written here and not by a task of its own: whatever else the loop has to do comes after.
         async with self._sending:
@@ -104,7 +107,8 @@ class DrafterStream:
                 raise _again(self._error)
             self._pending.append((request, answer))
             with _ended():
-                await self._call.write(message)
+                for message in (*ahead, drafter_pb2.DraftRequest(propose=propose)):
+                    await self._call.write(message)
         return await answer
 
     async def close(self) -> None:

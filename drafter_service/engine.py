@@ -11,6 +11,7 @@ from drafter_service.core.lattice import BlockScores
 from drafter_service.core.passes import Pass, Passes
 from drafter_service.core.prefix_chain import PrefixChain
 from drafter_service.core.proposals import Drafted
+from drafter_service.feature_store import FeatureStore
 from drafter_service.kv_slots import KVSlots
 from drafter_service.model.port import BlockRequest, DiffusionLM
 from drafter_service.strategies import Strategy
@@ -25,6 +26,7 @@ StrategyOf = Callable[[DraftOpen], Strategy]
 class _Session:
     request: DraftOpen
     strategy: Strategy
+    features: FeatureStore
     chain: PrefixChain = field(default_factory=PrefixChain)
 
 
@@ -88,7 +90,7 @@ class DrafterEngine:
         limits.check_sampling(request.sampling, c.vocab_size)
         if len(self._sessions) >= self._max_sessions:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
-        session = _Session(request, self._strategy_of(request))
+        session = _Session(request, self._strategy_of(request), FeatureStore(c.features_width))
         session.chain.assign(0, request.prefix)
         handle = self._next_handle
         self._next_handle += 1
@@ -153,6 +155,7 @@ class DrafterEngine:
         limits.check_tokens("append", request.append, self._capabilities.vocab_size)
         if session.chain.hash_after(request.keep_len, request.append) != base.prefix_hash:
             raise PrefixMismatch("the tokens named do not hash to base.prefix_hash")
+        session.features.assign(request.keep_len, base.prefix_len - 1, request.features)
         same = session.chain.assign(request.keep_len, request.append)
         context = session.chain.tokens
         self._slots.limit(handle, same)
@@ -169,8 +172,10 @@ class DrafterEngine:
         for draft, block, block_scores in zip(drafts, blocks, scores, strict=True):
             draft.held = block.start + len(block.tokens)
             draft.rows += rows
-            # Drafted tokens behind the context are cached only while the proposal lasts.
-            self._slots.store(draft.handle, len(draft.session.chain))
+            # Drafted tokens behind the context are cached only while the proposal lasts; a token
+            # whose features are yet to come is not.
+            context = draft.session.chain
+            self._slots.store(draft.handle, draft.session.features.known(len(context)))
             answer = _resume(draft, block_scores)
             if answer is not None:
                 done[draft.handle] = answer
@@ -184,13 +189,16 @@ class DrafterEngine:
         slot, cached = self._slots.acquire(draft.handle, last)
         if self._capabilities.prefix_kv == "none":
             return BlockRequest(slot, 0, tuple(text), asked.num_slots, asked.filled)
-        cached = max(cached, min(draft.held, last))
+        features = draft.session.features
+        cached = max(cached, features.known(min(draft.held, last)))
         while len(text) - cached > self._prefill_rows:
             chunk = text[cached : cached + self._prefill_rows]
-            self._model.draft([BlockRequest(slot, cached, chunk, 0)])
+            told = features.of(cached, cached + len(chunk))
+            self._model.draft([BlockRequest(slot, cached, chunk, 0, (), told)])
             cached += len(chunk)
             self._slots.store(draft.handle, cached)
-        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled)
+        told = features.of(cached, last)
+        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled, told)
 
 
 def _resume(draft: _Draft, scores: BlockScores | None) -> DraftBlock | ForedraftError | None:

@@ -10,6 +10,7 @@ import torch
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.families.adapter import load_family
+from drafter_service.families.injected import load_injected
 from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
@@ -21,6 +22,7 @@ from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.features import size
 from foredraft.model_files import sha256, tokenizer_hash, verify_files, weights_hash
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
@@ -50,16 +52,23 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
-        tokenizer_hash=sha256(config.tokenizer)
-        if config.tokenizer
-        else tokenizer_hash(config.model),
+        tokenizer_hash=_tokenizer_hash(config),
         numerics=dtype_of(config),
         name=capabilities.name,
         weights_hash=weights_hash(config.model),
+        features_hash=capabilities.features_hash,
+        features_width=capabilities.features_width,
     )
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)
     return engine
+
+
+def _tokenizer_hash(config: DrafterConfig) -> str:
+    if config.tokenizer:
+        return sha256(config.tokenizer)
+    # A drafter that reads with its target's embedding has its target's tokenizer.
+    return tokenizer_hash(config.model) or (tokenizer_hash(config.target) if config.target else "")
 
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
@@ -101,9 +110,21 @@ def dtype_of(config: DrafterConfig) -> str:
 
 
 def load_public(config: DrafterConfig) -> DiffusionLM:
-    """Return a public checkpoint's drafter; raise as load_torch does."""
+    """Return a public checkpoint's drafter; raise as load_torch does, or ConfigError."""
     raw = json.loads((config.model / "config.json").read_text())
     dtype = getattr(torch, dtype_of(config))
+    if "dflash_config" in raw:
+        if config.target is None:
+            raise ConfigError("a DFlash drafter needs its target's folder", param="target")
+        return load_injected(
+            config.model,
+            config.target,
+            dtype=dtype,
+            device=config.device,
+            num_candidates=config.candidates,
+            max_block=config.max_block,
+            max_sessions=config.max_sessions,
+        )
     if config.family is None and raw.get("model_type") == "diffusion_gemma":
         # Imported here, as the other families need nothing of transformers.
         from drafter_service.families.diffusion_gemma import load_diffusion_gemma
@@ -162,10 +183,12 @@ def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:
 def _warm_up(engine: DrafterEngine) -> None:
     """Run one block, so that no session waits for it; raise if its scores are not finite."""
     prefix = (0,) * 32
-    request = DraftOpen("warm-up", prefix, SamplingParams(), Proposal.CPS, len(prefix))
-    handle, opened = engine.open(request)
+    opening = DraftOpen("warm-up", prefix, SamplingParams(), Proposal.CPS, len(prefix))
+    handle, opened = engine.open(opening)
     base = Base("warm-up", 0, len(prefix), hash_prefix(prefix))
-    [answer] = engine.propose([(handle, Propose(base, len(prefix), (), opened.max_block))])
+    features = bytes(size(len(prefix) - 1, opened.model.features_width))
+    request = Propose(base, len(prefix), (), opened.max_block, features)
+    [answer] = engine.propose([(handle, request)])
     engine.close(handle)
     if isinstance(answer, CorruptModelOutput):
         raise WeightsError("the drafter's scores are not finite")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -15,6 +16,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from foredraft import codec, limits
 from foredraft.errors import DeadlineExceeded, ForedraftError, InvalidRequest, Unavailable
+from foredraft.features import Chunks, size
 from foredraft.types import DraftBlock, ModelInfo
 from foredraft.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 
@@ -85,10 +87,12 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         first = await _next(requests, self._config.open_timeout_s)
         if first is None or first.WhichOneof("message") != "open":
             raise InvalidRequest("the first message must be open", param="open")
-        handle, opened = await self._batcher.open(codec.draft_open_from_pb(first.open))
+        request = codec.draft_open_from_pb(first.open)
+        handle, opened = await self._batcher.open(request)
+        features = Chunks(size(request.max_len, opened.model.features_width))
         answers: asyncio.Queue[_Answer] = asyncio.Queue()
         room = asyncio.Semaphore(self._config.max_pending)
-        reader = asyncio.create_task(self._read(requests, handle, answers, room))
+        reader = asyncio.create_task(self._read(requests, handle, answers, room, features))
         self._streams.add(answers)
         self._empty.clear()
         try:
@@ -115,13 +119,18 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         handle: int,
         answers: asyncio.Queue[_Answer],
         room: asyncio.Semaphore,
+        features: Chunks,
     ) -> None:
         """Queue proposals as they come; None ends them. Raise what is wrong with a message."""
         try:
             while (message := await _next(requests, self._config.idle_ttl_s)) is not None:
+                if message.WhichOneof("message") == "features":
+                    features.add(message.features.data)
+                    continue
                 if message.WhichOneof("message") != "propose":
                     raise InvalidRequest("only propose may follow open", param="message")
                 request = codec.propose_from_pb(message.propose)
+                request = replace(request, features=features.end(request.features))
                 await room.acquire()
                 answers.put_nowait(self._batcher.propose(handle, request))
         finally:

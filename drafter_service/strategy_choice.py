@@ -87,11 +87,28 @@ class Strategies:
                 " on partly filled blocks",
                 param="params.steps",
             )
+        if self._capabilities.features_hash:
+            self._check_behind_text(request)
         if params.extend and proposal in (*_NO_DENOISING, Proposal.TREE):
             raise InvalidRequest(
                 f"params.extend must be false: {proposal} drafts no path of diffusion blocks",
                 param="params.extend",
             )
+
+    def _check_behind_text(self, request: DraftOpen) -> None:
+        """Raise InvalidRequest for a strategy whose passes read tokens that were drafted before."""
+        params = request.params
+        for param, asked in (
+            ("proposal", request.proposal is Proposal.AR),
+            ("params.first", params.first is FirstTokens.AR),
+            ("params.extend", params.extend),
+        ):
+            if asked:
+                raise InvalidRequest(
+                    f"{param} drafts behind drafted tokens: of those, this drafter's model would"
+                    " need the target's features",
+                    param=param,
+                )
 
     def _diffusion(self, request: DraftOpen) -> Strategy:
         # What the target's noise must not decide is decided without it, at any temperature.

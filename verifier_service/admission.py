@@ -22,6 +22,7 @@ def check_open(request: VerifyOpen, info: ModelInfo) -> int:
             f"prefix + max_new_tokens is {commit_limit}; the model holds {info.max_len}",
             param="max_new_tokens",
         )
+    limits.check_range("features_from", request.features_from, 0, len(request.prefix))
     if request.logprobs is not None:
         limits.check_range("logprobs", request.logprobs, 0, limits.MAX_LOGPROBS)
     if request.prompt_logprobs:

@@ -7,6 +7,7 @@ foredraft.errors.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -19,6 +20,7 @@ from foredraft.errors import (
     Unavailable,
     from_status,
 )
+from foredraft.features import Chunks
 from foredraft.tree import explicit, is_branch
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
@@ -64,6 +66,7 @@ class VerifierStream:
         self._open = opened
         self._model: ModelInfo | None = None
         self._draining = False
+        self._features = Chunks()
 
     async def start(self) -> None:
         """Send open and wait for its answer."""
@@ -96,6 +99,7 @@ class VerifierStream:
         """Return the verdict if the contract allows it as an answer to request."""
         try:
             verdict = codec.verdict_from_pb(answer.verdict)
+            verdict = replace(verdict, features=self._features.end(verdict.features))
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
             for told in (*verdict.logprobs, *verdict.prompt_logprobs):
                 tokens = [token for token, _ in told.top]
@@ -120,9 +124,12 @@ class VerifierStream:
                 if answer is grpc.aio.EOF:
                     raise await self._ended()
                 got = answer.WhichOneof("message")
-                if got != "draining":
+                if got == "draining":
+                    self._draining = True
+                elif got == "features":
+                    self._gather(answer.features.data)
+                else:
                     break
-                self._draining = True
         except grpc.aio.AioRpcError as error:
             raise _mapped(error.code(), error.details(), error.trailing_metadata()) from None
         except asyncio.InvalidStateError:
@@ -132,6 +139,12 @@ class VerifierStream:
             raise CorruptModelOutput(f"the verifier answered {got} where {kind} was due")
         response: verifier_pb2.VerifyResponse = answer
         return response
+
+    def _gather(self, chunk: bytes) -> None:
+        try:
+            self._features.add(chunk)
+        except InvalidRequest as error:
+            raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
 
     async def _ended(self) -> ForedraftError:
         code = await self._call.code()

@@ -10,6 +10,12 @@ from pydantic import Field
 from foredraft.strict import StrictModel
 
 
+class FeaturesConfig(StrictModel):
+    """The drafter that reads the target's hidden states."""
+
+    model: Path = Field(description="its directory, of which only the fusion's weights are read")
+
+
 class VerifierConfig(StrictModel):
     """How one verifier process runs."""
 
@@ -32,6 +38,11 @@ class VerifierConfig(StrictModel):
     forward: Literal["auto", "transformers"] = Field(
         default="auto",
         description="auto is the compiled forward where the model and the CPU allow it",
+    )
+    features: FeaturesConfig | None = Field(
+        default=None,
+        description="fuses hidden states for drafters that need them; with it the forward is that "
+        "of transformers, in one rank",
     )
     kv_tokens: int = Field(
         default=32768, ge=1024, description="KV cache of all sessions, in tokens"

@@ -20,6 +20,7 @@ from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
 from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
+from verifier_service.features import FeatureLog, forward
 from verifier_service.grammars import Grammars, NoGrammars
 from verifier_service.judging import hear, judge, shape
 from verifier_service.kv_manager import KvManager
@@ -111,6 +112,7 @@ class VerifierEngine:
         worst = min(commit_limit + request.max_draft + 1, info.max_len)
         self._kv.reserve(handle, worst, request.cache_salt)
         stops = frozenset(request.stop_token_ids)
+        told = bool(request.features_hash) and request.features_hash == info.features_hash
         self._sessions[handle] = Session(
             session_id=request.session_id,
             rule=rule_of(request.acceptance, request.sampling, self._argmax),
@@ -123,6 +125,7 @@ class VerifierEngine:
             shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix, guide),
             logprobs=request.logprobs,
             heard=[] if request.prompt_logprobs else None,
+            features=FeatureLog(request.features_from, info.features_width) if told else None,
         )
         return handle
 
@@ -159,16 +162,16 @@ class VerifierEngine:
         if not shares:
             return outcomes
         started = self._clock()
+        sessions = [self._sessions[share.key] for share in shares]
         segments, draws, rows = [], [], 0
-        for share in shares:
-            session = self._sessions[share.key]
+        for share, session in zip(shares, sessions, strict=True):
             segments.append(session.segment(share, self._manager.table(share.key)))
             rows += share.rows
             if session.pending is not None and session.pending.started is None:
                 session.pending.started = started
             if share.decides:
                 draws.extend(session.draws())
-        logits = hear(shares, self._sessions, self._model.forward(segments))
+        logits = hear(shares, self._sessions, forward(self._model, segments, sessions))
         parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
         raw = shape(parts, self._sessions, logits)
         chosen = choose(logits, draws, self._argmax)
@@ -181,7 +184,7 @@ class VerifierEngine:
             if session.pending is not None:
                 session.pending.compute_s += spent
             if not share.decides:
-                session.cached += share.rows
+                session.read(share.rows)
                 self._manager.read(share.key)
                 continue
             result = self._commit(share.key, decisions[share.key], rows, raw[share.key])
@@ -203,12 +206,11 @@ class VerifierEngine:
             return False
         sessions = [ahead[key] for key in keys]
         tables = [self._manager.table(key) for key in keys]
-        logits = self._model.forward(
-            [
-                Segment(table, s.cached, [s.newest], 1)
-                for table, s in zip(tables, sessions, strict=True)
-            ]
-        )
+        segments = [
+            Segment(table, s.cached, [s.newest], 1)
+            for table, s in zip(tables, sessions, strict=True)
+        ]
+        logits = forward(self._model, segments, sessions)
         raw = shape([(key, 1) for key in keys], self._sessions, logits)
         chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
         for key, session, token in zip(keys, sessions, chosen, strict=True):

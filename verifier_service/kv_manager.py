@@ -66,12 +66,12 @@ class KvManager:
         waiting: set[int] = set()
         for key in sorted(reading, key=lambda key: -sessions[key].cached):
             session = sessions[key]
-            # Who must hear the logits of the prefix cannot do without the passes over it.
-            if session.heard is None:
-                session.cached = self._kv.adopt(key, session.text, session.cached)
+            shareable = session.shareable
+            session.cached = self._kv.adopt(key, shareable, session.cached)
             due = self._kv.due(key, session.text, session.cached)
             whole = session.cached % self._model.block_tokens == 0
-            if session.heard is None and whole and due and due[0] in coming:
+            shared = session.cached + self._model.block_tokens <= len(shareable)
+            if shared and whole and due and due[0] in coming:
                 waiting.add(key)
             coming.update(due)
         return waiting

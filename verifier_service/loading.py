@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import time
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -20,6 +21,8 @@ from verifier_service.grammars import Grammars, NoGrammars, TokenGrammars
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
 from verifier_service.model.attention_native import NativeAttention, supports
 from verifier_service.model.checkpoint import load_config, longest_text
+from verifier_service.model.fused import FusedModel
+from verifier_service.model.fusion import FeatureFusion, load_fusion
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import library
 from verifier_service.model.native_forward import NativeForward, fits_native
@@ -111,8 +114,11 @@ def load_target(config: VerifierConfig) -> PagedModel:
     The fastest forward that fits the model is used: compiled, else transformers' own.
     """
     dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
+    if config.features is not None and ranks > 1:
+        raise ConfigError("a model in several ranks tells no features", param="features")
     shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
     model = load_model(config.model, dtype=dtype, device=config.device, ranks=ranks)
+    fusion = load_features(config, model)
     info = ModelInfo(
         vocab_size=model.config.get_text_config().vocab_size,
         max_len=longest_text(model.config),
@@ -120,12 +126,14 @@ def load_target(config: VerifierConfig) -> PagedModel:
         numerics="unmeasured",
         name=config.name or config.model.name,
         weights_hash=weights_hash(config.model),
+        features_hash=fusion.hash if fusion else "",
+        features_width=fusion.width if fusion else 0,
     )
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)
     kernels = library()
     paged = partial(
-        PagedModel,
+        PagedModel if fusion is None else partial(FusedModel, fusion),
         shape=shape,
         info=info,
         kv_tokens=config.kv_tokens,
@@ -134,6 +142,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     )
     if (
         config.forward == "auto"
+        and fusion is None
         and ranks == 1
         and config.attention != "matmul"
         and kernels is not None
@@ -146,6 +155,11 @@ def load_target(config: VerifierConfig) -> PagedModel:
     attention = choose_attention(config, shape)
     log.info("forward of transformers, attention %s", attention.name)
     return paged(TransformersForward(model, attention), attention)
+
+
+def load_features(config: VerifierConfig, model: Any) -> FeatureFusion | None:
+    """Return what fuses the model's hidden states, if that is configured."""
+    return None if config.features is None else load_fusion(config.features.model, model)
 
 
 def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:

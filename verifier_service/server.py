@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from foredraft import codec, limits
+from foredraft import codec, features, limits
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
 from foredraft.types import ModelInfo, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
@@ -93,6 +93,10 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
                     raise InvalidRequest("only rounds may follow open", param="round")
                 request = codec.round_from_pb(message.round)
                 verdict = await self._runner.verify(handle, request)
+                chunks, last = features.split(verdict.features)
+                for chunk in chunks:
+                    await stream.send(features=common_pb2.FeatureChunk(data=chunk))
+                verdict = dataclasses.replace(verdict, features=last)
                 await stream.send(verdict=codec.verdict_to_pb(verdict))
 
     @asynccontextmanager

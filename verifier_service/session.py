@@ -16,6 +16,7 @@ from verifier_service.core.logits import Shaper
 from verifier_service.core.logprobs import token_logprobs
 from verifier_service.core.rules import Decision, Logits, Rule
 from verifier_service.core.sampling import Draw
+from verifier_service.features import FeatureLog
 from verifier_service.model.port import Segment
 
 NOTHING = Round(Base("", 0, 0, 0))
@@ -48,6 +49,7 @@ class Session:
     no round has asked for; while a round is under way there are none. logprobs is how many likely
     tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
     of known. heard are those of the prefix's tokens, until the first verdict; None if not asked.
+    features are those of the text, as passes tell them; None if not asked.
     A dormant session has lost its KV and waits for its next round.
     """
 
@@ -62,6 +64,7 @@ class Session:
     shaper: Shaper
     logprobs: int | None = None
     heard: list[TokenLogprobs] | None = None
+    features: FeatureLog | None = None
     cached: int = 0
     known: list[int] = field(default_factory=list)
     known_logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -156,7 +159,7 @@ class Session:
         """
         self.known.append(token)
         self.known_logprobs += self._told(raw, [0], [token])
-        self.cached += 1
+        self.read(1)
 
     def work(self, key: int) -> Work:
         """Return the rows that the session could feed now."""
@@ -173,6 +176,19 @@ class Session:
         """Whether tokens before the last have no KV yet, and are to have it."""
         return not self.dormant and self.cached + 1 < len(self.tokens)
 
+    @property
+    def shareable(self) -> Sequence[int]:
+        """The tokens whose KV another session may have computed: of the rest, the passes tell."""
+        if self.heard is not None:
+            return ()
+        return self.text if self.features is None else self.tokens[: self.features.told]
+
+    def read(self, rows: int) -> None:
+        """Take note that the next rows of the text have KV now."""
+        if self.features is not None:
+            self.features.keep(range(rows))
+        self.cached += rows
+
     def forget(self) -> None:
         """Start anew without KV: the text is read again, once a round asks for it."""
         self.cached = 0
@@ -180,6 +196,8 @@ class Session:
         self.known, self.known_logprobs = [], []
         if self.heard is not None:
             self.heard = []
+        if self.features is not None:
+            self.features.forget()
 
     def segment(self, share: Share, blocks: Sequence[int]) -> Segment:
         """Return the rows of a share as the model takes them; blocks are where its KV lies."""
@@ -238,6 +256,9 @@ class Session:
         path, token = decision
         tokens = [*(draft[node] for node in path), token]
         pending.logprobs += self._told(raw, [0, *(1 + node for node in path)], tokens)
+        if self.features is not None:
+            fed = len(self.tokens) - self.cached
+            self.features.keep([*range(fed), *(fed + node for node in path)])
         self._extend(tokens)
         self.cached = len(self.tokens) - 1
         pending.emitted.append(token)
@@ -278,6 +299,7 @@ class Session:
             moved,
             tuple(pending.logprobs),
             tuple(self.heard or ()),
+            b"" if self.features is None else self.features.tell(len(self.tokens) - 1),
         )
         self.heard = None
         self.last = (pending.round, verdict)

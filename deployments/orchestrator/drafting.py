@@ -79,7 +79,8 @@ class Drafting:
     @property
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
-        if self.refusal is not None or self._controller.next_length(self._adl) == 0:
+        none = self.refusal is not None or self._session.features_due
+        if none or self._controller.next_length(self._adl) == 0:
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1
@@ -100,7 +101,8 @@ class Drafting:
     def prepare(self) -> None:
         """Ask for a draft of the committed prefix unless one is at hand or on its way."""
         if self._session.mismatch is not None:
-            log.error("drafter refused: %s", self._session.mismatch)
+            self.refusal = self._session.mismatch
+            log.error("drafter refused: %s", self.refusal)
             self._detach()
         if self._drains is not None and self._drains.draining:
             self._replace("it drains")
@@ -238,6 +240,7 @@ class Drafting:
         self.attaches += 1
         self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
+        self._memory.features = self._stream.opened.model.features_hash
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))
 

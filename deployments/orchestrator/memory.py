@@ -16,12 +16,14 @@ _KINDS = 64
 class Memory:
     """The last state of a controller that `learns`; others start anew each time.
 
-    kept_whole is the run-ahead gate's share, None before the first session ended.
+    kept_whole is the run-ahead gate's share, None before the first session ended. features names
+    those that the last drafter needed.
     """
 
     def __init__(self) -> None:
         self._state: Any = None
         self.kept_whole: float | None = None
+        self.features = ""
 
     def recall(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""

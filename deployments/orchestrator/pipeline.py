@@ -83,7 +83,7 @@ class _Run:
         self._tally = Tally(how(request, config))
         self._untold: StepEvent | None = None
         self._closing = Closing()
-        self._session = Session(request)
+        self._session = Session(request, memory.features if controller.longest else "")
         self._drafting = Drafting(
             drafter, self._session, controller, config, self._closing, clock, memory
         )

@@ -15,6 +15,7 @@ from deployments.orchestrator.commit_rule import Ending, check, check_logprobs, 
 from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.copying import copied
 from deployments.orchestrator.drafter_view import DrafterView
+from deployments.orchestrator.features import FeatureRelay
 from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
 from deployments.orchestrator.staleness import is_readable, reconcile
@@ -49,15 +50,19 @@ RUN_AHEAD_OUTCOMES = 1
 
 
 class Session:
-    """The state machine of one request. At most one round is in flight."""
+    """The state machine of one request. At most one round is in flight.
 
-    def __init__(self, request: GenerationRequest) -> None:
+    features names those that its drafter is expected to need; if it needs others, that costs time.
+    """
+
+    def __init__(self, request: GenerationRequest, features: str = "") -> None:
         check_range("prompt length", len(request.prompt), 1, MAX_PREFIX)
         check_range("max_new_tokens", request.max_new_tokens, 1, MAX_PREFIX)
         self._request = request
         self._stops = frozenset(request.stop_token_ids)
         self._prefix = CommittedPrefix(request.prompt)
         self._end = len(request.prompt) + request.max_new_tokens
+        self._features = FeatureRelay(features, self._end)
         self._round = 0
         self._in_flight: Round | None = None
         self._verifying: Draft | None = None
@@ -101,7 +106,12 @@ class Session:
         """Why the drafter cannot serve this target, None while nothing speaks against it."""
         if self._view is None or self._target is None:
             return None
-        return differ(self._view.opened.model, self._target)
+        return differ(self._view.opened.model, self._target) or self._features.fault
+
+    @property
+    def features_due(self) -> bool:
+        """Whether opening the verifier again would bring features that the drafter needs."""
+        return self._features.due
 
     def extends(self, base: Base) -> bool:
         """Return whether base names the committed prefix or an earlier one of this request."""
@@ -112,6 +122,7 @@ class Session:
     def verify_open(self, max_draft: int, acceptance: Acceptance) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
         request = self._request
+        features_hash, features_from = self._features.ask()
         return VerifyOpen(
             request.session_id,
             tuple(self._prefix.tokens),
@@ -126,6 +137,8 @@ class Session:
             # What the first verdict brought is not asked for again.
             request.prompt_logprobs and not self.generated,
             request.cache_salt,
+            features_hash,
+            features_from,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -133,6 +146,7 @@ class Session:
         if self._target is not None and not same(model, self._target):
             raise Unavailable(f"verifier serves {model.name} as another model than before")
         self._target = model
+        self._features.verifier_opened(model)
 
     def verifier_lost(self) -> None:
         """Give up the round in flight; its draft can be asked again, its verdict will not count."""
@@ -179,6 +193,9 @@ class Session:
         if len(verdict.prompt_logprobs) != due:
             raise CorruptModelOutput("the verifier answered other prompt_logprobs than were due")
         self._untold = False
+        # Of the newest token there are none: it was not fed yet.
+        told = asked.base.prefix_len + verdict.accepted + len(verdict.next_tokens) - 1
+        self._features.arrived(verdict.features, told)
         done = commit(asked, verdict, Ending(self.wanted, self._stops))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish
@@ -224,6 +241,7 @@ class Session:
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: proposals can be asked for."""
         self._view = DrafterView(opened, self._opening_len)
+        self._features.drafter_opened(opened)
 
     def drafter_lost(self) -> None:
         """Ask for no more proposals until a drafter is opened again; blocks at hand stay good."""
@@ -292,10 +310,11 @@ class Session:
         # A round commits one token more than it keeps, so the last wanted one is never drafted.
         left = self._end - after.base.prefix_len - 1
         count = min(length, left, self._view.room(after.base.prefix_len))
-        if count <= 0:
+        features = self._features.send(after.base.prefix_len) if count > 0 else None
+        if features is None:
             return None
         keep_len, append, self._view = self._view.name(self._prefix.tokens, after.tokens)
-        return Propose(after.base, keep_len, append, count)
+        return Propose(after.base, keep_len, append, count, features)
 
     def _left_of(self, request: Propose, block: DraftBlock) -> Draft | None:
         return reconcile(self._prefix, request, within(block, self._vocab_size))

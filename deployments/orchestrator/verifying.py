@@ -53,8 +53,13 @@ class Verifying:
 
     @property
     def must_move(self) -> bool:
-        """Whether the replica asked the session to move and no attempt to has failed."""
-        return self._stream is not None and self._stream.draining and not self._anchored
+        """Whether the session should open anew, and no attempt to has failed.
+
+        Its replica asked it to move, or was not asked for features that the drafter needs.
+        """
+        if self._stream is None or self._anchored:
+            return False
+        return self._stream.draining or self._session.features_due
 
     async def open(self) -> None:
         """Open the session; Overloaded is raised at once, a lost replica is retried."""
@@ -72,7 +77,7 @@ class Verifying:
         try:
             self._stream = await self._open()
         except (*LOST, Overloaded) as error:
-            log.info("session stays on a draining verifier: %s", error)
+            log.info("session stays on its verifier: %s", error)
             self._anchored = True
             return
         if old is not None:

@@ -87,7 +87,8 @@ def _qwen2(raw: Mapping[str, Any]) -> DecoderConfig:
     return _hugging_face(raw, qkv_bias=True, qk_norm=False)
 
 
-def _qwen3(raw: Mapping[str, Any]) -> DecoderConfig:
+def qwen3(raw: Mapping[str, Any]) -> DecoderConfig:
+    """Return the sizes of a configuration with Qwen3's fields."""
     return _hugging_face(raw, qkv_bias=False, qk_norm=True)
 
 
@@ -171,7 +172,7 @@ FAMILIES = {
     for family in (
         Family("dream", 1, _qwen2, _as_transformers),
         Family("llada", 0, _olmo, _from_olmo, mask_token_id=126_336),
-        Family("sdar", 0, _qwen3, _as_transformers, block_size="block_size"),
+        Family("sdar", 0, qwen3, _as_transformers, block_size="block_size"),
         Family("open_dcoder", 1, _qwen2, _as_transformers),
         Family(
             "fast_dllm_v2", 1, _qwen2, _as_transformers, block_size="bd_size", mask_token_id=151_665

@@ -20,7 +20,9 @@ class Capabilities:
     and values relate to what follows: "exact" if they never change and can be cached, "none" if
     the whole prefix must be fed each time. cache_slots sessions of up to cache_tokens tokens, mask
     slots included, can be held at once. partial_blocks says whether slots of a block may already
-    hold tokens.
+    hold tokens. features_hash and features_width say which of the target's fused features
+    (foredraft.features) the model needs of its prefix's tokens, if any; their keys and values are
+    what is cached then.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Capabilities:
     cache_slots: int
     cache_tokens: int
     partial_blocks: bool = False
+    features_hash: str = ""
+    features_width: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class BlockRequest:
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
     filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
     A model may tell such a pass of the one before it in the same cache slot, over the same block.
+    features are those of tokens, for a model that needs them: of all where the pass only caches,
+    else of all but the last, whose own are not known before it was verified.
     """
 
     slot: int
@@ -49,6 +55,7 @@ class BlockRequest:
     tokens: Sequence[int]
     num_slots: int
     filled: Sequence[int] = ()
+    features: bytes = b""
 
 
 class DiffusionLM(Protocol):

@@ -129,11 +129,23 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         numerics=info.numerics,
         name=info.name,
         weights_hash=info.weights_hash,
+        features_hash=info.features_hash,
+        features_width=info.features_width,
     )
 
 
 def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
-    return ModelInfo(m.vocab_size, m.max_len, m.tokenizer_hash, m.numerics, m.name, m.weights_hash)
+    limits.check_range("features_width", m.features_width, 0, limits.MAX_FEATURES_WIDTH)
+    return ModelInfo(
+        m.vocab_size,
+        m.max_len,
+        m.tokenizer_hash,
+        m.numerics,
+        m.name,
+        m.weights_hash,
+        m.features_hash,
+        m.features_width,
+    )
 
 
 def timings_to_pb(t: Timings) -> common_pb2.Timings:
@@ -217,7 +229,11 @@ def draft_opened_from_pb(m: drafter_pb2.DraftOpened) -> DraftOpened:
 
 def propose_to_pb(p: Propose) -> drafter_pb2.Propose:
     return drafter_pb2.Propose(
-        base=base_to_pb(p.base), keep_len=p.keep_len, append=p.append, num_tokens=p.num_tokens
+        base=base_to_pb(p.base),
+        keep_len=p.keep_len,
+        append=p.append,
+        num_tokens=p.num_tokens,
+        features=p.features,
     )
 
 
@@ -226,7 +242,7 @@ def propose_from_pb(m: drafter_pb2.Propose) -> Propose:
     limits.check_range("num_tokens", m.num_tokens, 1, limits.MAX_DRAFT)
     if m.keep_len + len(m.append) != base.prefix_len:
         raise InvalidRequest("keep_len + append must make up base.prefix_len", param="append")
-    return Propose(base, m.keep_len, tuple(m.append), m.num_tokens)
+    return Propose(base, m.keep_len, tuple(m.append), m.num_tokens, m.features)
 
 
 def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
@@ -273,6 +289,8 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         grammar=o.grammar.text if o.grammar else "",
         prompt_logprobs=o.prompt_logprobs,
         cache_salt=o.cache_salt,
+        features_hash=o.features_hash,
+        features_from=o.features_from,
     )
 
 
@@ -285,6 +303,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("logprobs", m.logprobs, 0, limits.MAX_LOGPROBS)
     limits.check_range("grammar length", len(m.grammar), 0, limits.MAX_GRAMMAR)
     limits.check_range("cache_salt length", len(m.cache_salt), 0, limits.MAX_SALT)
+    limits.check_range("features_from", m.features_from, 0, len(m.prefix))
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -300,6 +319,8 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         else None,
         m.prompt_logprobs,
         m.cache_salt,
+        m.features_hash,
+        m.features_from,
     )
 
 
@@ -336,6 +357,7 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         path=v.path,
         logprobs=[logprobs_to_pb(t) for t in v.logprobs],
         prompt_logprobs=[logprobs_to_pb(t) for t in v.prompt_logprobs],
+        features=v.features,
     )
 
 
@@ -354,4 +376,5 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         tuple(m.path),
         tuple(logprobs_from_pb(t) for t in m.logprobs),
         tuple(logprobs_from_pb(t) for t in m.prompt_logprobs),
+        m.features,
     )

@@ -144,6 +144,8 @@ class ModelInfo:
     """The model behind a service, compared on open so that a mismatch is refused.
 
     weights_hash tells checkpoints apart (model_files.weights_hash), "" where there is none.
+    features_hash names the fused features, features_width values for each token, that a verifier
+    can tell or a drafter needs (features.py), "" where there are none.
     """
 
     vocab_size: int
@@ -152,6 +154,8 @@ class ModelInfo:
     numerics: str
     name: str
     weights_hash: str = ""
+    features_hash: str = ""
+    features_width: int = 0
 
 
 class Candidates(NamedTuple):
@@ -203,7 +207,8 @@ class Verdict:
     path holds the indices of the kept draft tokens, from the root on; empty means the first
     `accepted` ones, as always when the draft is a path. logprobs has an entry for each kept and
     each next token, if the session asked for them; prompt_logprobs, in the first verdict, one for
-    each token of the prefix but the first.
+    each token of the prefix but the first. features are the fused ones (features.py) of the tokens
+    committed by now, except the last, that no earlier verdict brought; if the session asked.
     """
 
     base: Base
@@ -213,6 +218,7 @@ class Verdict:
     path: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    features: bytes = b""
 
     @property
     def kept(self) -> Sequence[int]:
@@ -234,12 +240,17 @@ class DraftOpen:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Asks for num_tokens tokens after (the first keep_len tokens last named) + append."""
+    """Asks for num_tokens tokens after (the first keep_len tokens last named) + append.
+
+    features are the fused ones (features.py) of this prefix's tokens, except the last, that the
+    drafter does not have yet; empty for a drafter that needs none.
+    """
 
     base: Base
     keep_len: int
     append: tuple[int, ...]
     num_tokens: int
+    features: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +259,8 @@ class VerifyOpen:
 
     logprobs asks for those of committed tokens, with so many of the likeliest ones beside each;
     prompt_logprobs for those of the prefix's tokens, too. Sessions share KV only with sessions of
-    the same cache_salt.
+    the same cache_salt. features_hash asks for the features of that name, but for those of the
+    first features_from tokens; a verifier that has no such features sends none.
     """
 
     session_id: str
@@ -263,6 +275,8 @@ class VerifyOpen:
     grammar: Grammar | None = None
     prompt_logprobs: bool = False
     cache_salt: str = ""
+    features_hash: str = ""
+    features_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.config import DEFAULT_FILE, IMPORT_PATH, read
+from deployments.config import DEFAULT_FILE, IMPORT_PATH, ROOT, located, read
+from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from verifier_service.config import FeaturesConfig, VerifierConfig
 
 
 def write(folder: Path, change: Any) -> Path:
@@ -78,3 +80,11 @@ def test_nonsense_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         read(tmp_path / "nothing.yaml")
+
+
+def test_relative_folders_are_the_projects_own() -> None:
+    drafter = DrafterConfig(model=Path("models/d"), target=Path("/models/t"))
+    verifier = VerifierConfig(model=Path("m"), features=FeaturesConfig(model=Path("models/d")))
+    assert located(drafter) == DrafterConfig(model=ROOT / "models/d", target=Path("/models/t"))
+    assert located(verifier).features == FeaturesConfig(model=ROOT / "models/d")
+    assert located(DrafterConfig(model=Path("d"))) == DrafterConfig(model=ROOT / "d")

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.distributed.configuration_utils import DistributedConfig
@@ -23,11 +24,11 @@ from foredraft.model_files import verify_files
 from foredraft.tree import depths
 from verifier_service.model.attention import Attention, KvShape, Rows
 from verifier_service.model.checkpoint import load_config
+from verifier_service.model.fusion import FeatureFusion
 from verifier_service.model.packed import pack_linears, packs
 from verifier_service.model.paged import Flat
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 # A library may compute a few rows on another path than many; from these numbers on, rows keep
@@ -87,18 +88,38 @@ class TransformersForward:
 
     @torch.inference_mode()
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
+        return self._logits(flat, self._run(flat))
+
+    @torch.inference_mode()
+    def fused(
+        self, flat: Flat, rows: Sequence[int], fusion: FeatureFusion
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Return logits, and a fusion's features of some rows: bfloat16's bits [rows, width]."""
+        # transformers counts the embeddings' output as 0, and norms the last layer's.
+        behind = [layer + 1 for layer in fusion.layer_ids]
+        ran = self._run(flat, output_hidden_states=behind)
+        read = [*rows, *[0] * (filled(len(rows), self._least_rows) - len(rows))]
+        states = torch.cat([ran.hidden_states[layer][0, read] for layer in behind], dim=-1)
+        features = fusion(states)[: len(rows)].to(torch.bfloat16)
+        return self._logits(flat, ran), features.view(torch.int16).cpu().numpy().view(np.uint16)
+
+    def _run(self, flat: Flat, **asked: Any) -> Any:
+        """Return transformers' output, asked for more than logits where that is wanted."""
         device, least = self._model.device, self._least_rows
-        wanted = len(flat.wanted)
         filler = [0] * (filled(len(flat.tokens), least) - len(flat.tokens))
+        wanted = len(flat.wanted)
         looked_at = flat.wanted + [0] * (filled(max(wanted, 1), least) - wanted)
-        logits: torch.Tensor = self._model(
+        return self._model(
             input_ids=torch.tensor([flat.tokens + filler], device=device),
             position_ids=torch.tensor([_positions(flat.batch) + filler], device=device),
             use_cache=False,
             logits_to_keep=torch.tensor(looked_at, device=device),
             foredraft=(self._attention, flat.batch),
-        ).logits
-        chosen: npt.NDArray[np.float32] = logits[0, :wanted].float().cpu().numpy()
+            **asked,
+        )
+
+    def _logits(self, flat: Flat, ran: Any) -> npt.NDArray[np.float32]:
+        chosen: npt.NDArray[np.float32] = ran.logits[0, : len(flat.wanted)].float().cpu().numpy()
         return chosen
 
     def sizes(self, rows: int) -> Sequence[int]:

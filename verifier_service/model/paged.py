@@ -58,13 +58,17 @@ class PagedModel:
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
+        return self._forward(self.flat(segments))
+
+    def flat(self, segments: Sequence[Segment]) -> Flat:
+        """Return the segments' rows as one batch."""
         flat = Flat([], [], [])
         for blocks, start, tokens, wanted, parents in segments:
             first, count = len(flat.tokens), len(tokens)
             flat.tokens.extend(tokens)
             flat.wanted.extend(range(first + count - wanted, first + count))
             flat.batch.append(Rows(self._kv, blocks, start, first, count, parents))
-        return self._forward(flat)
+        return flat
 
     def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""

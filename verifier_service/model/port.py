@@ -61,6 +61,18 @@ class TargetModel(Protocol):
         """
 
 
+class FeatureModel(TargetModel, Protocol):
+    """A target model that fuses its hidden states for a drafter (foredraft.fusion)."""
+
+    def forward_fused(
+        self, segments: Sequence[Segment], rows: Sequence[int]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Return forward's logits and the features of some rows of the pass.
+
+        Rows are counted over all segments; features are the bits of bfloat16 values [rows, width].
+        """
+
+
 def alloc(model: TargetModel, tokens: int) -> list[int]:
     """Return blocks of a model's pool for a text of so many tokens, outside any session.
 

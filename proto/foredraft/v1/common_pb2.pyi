@@ -73,20 +73,30 @@ class TokenLogprobs(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash")
+    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash", "features_hash", "features_width")
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_LEN_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_HASH_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_HASH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_HASH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_WIDTH_FIELD_NUMBER: _ClassVar[int]
     vocab_size: int
     max_len: int
     tokenizer_hash: str
     numerics: str
     name: str
     weights_hash: str
-    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ...) -> None: ...
+    features_hash: str
+    features_width: int
+    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_width: _Optional[int] = ...) -> None: ...
+
+class FeatureChunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("tokens", "weights")

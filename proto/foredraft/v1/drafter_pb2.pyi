@@ -8,12 +8,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DraftRequest(_message.Message):
-    __slots__ = ("open", "propose")
+    __slots__ = ("open", "propose", "features")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PROPOSE_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     open: DraftOpen
     propose: Propose
-    def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ...) -> None: ...
+    features: _common_pb2.FeatureChunk
+    def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ...) -> None: ...
 
 class DraftOpen(_message.Message):
     __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params")
@@ -46,16 +48,18 @@ class DraftParams(_message.Message):
     def __init__(self, steps: _Optional[int] = ..., extend: _Optional[bool] = ..., first: _Optional[str] = ..., first_tokens: _Optional[int] = ...) -> None: ...
 
 class Propose(_message.Message):
-    __slots__ = ("base", "keep_len", "append", "num_tokens")
+    __slots__ = ("base", "keep_len", "append", "num_tokens", "features")
     BASE_FIELD_NUMBER: _ClassVar[int]
     KEEP_LEN_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     keep_len: int
     append: _containers.RepeatedScalarFieldContainer[int]
     num_tokens: int
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., keep_len: _Optional[int] = ..., append: _Optional[_Iterable[int]] = ..., num_tokens: _Optional[int] = ...) -> None: ...
+    features: bytes
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., keep_len: _Optional[int] = ..., append: _Optional[_Iterable[int]] = ..., num_tokens: _Optional[int] = ..., features: _Optional[bytes] = ...) -> None: ...
 
 class DraftResponse(_message.Message):
     __slots__ = ("opened", "block", "draining")

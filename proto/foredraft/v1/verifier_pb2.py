@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from foredraft.v1 import common_pb2 as foredraft_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"j\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x42\t\n\x07message\"\x8c\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\tB\x0b\n\t_logprobs\"\x83\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\"\x9f\x01\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x42\t\n\x07message\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\xed\x01\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs2Z\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"j\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x42\t\n\x07message\"\xba\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\t\x12\x15\n\rfeatures_hash\x18\x0f \x01(\t\x12\x15\n\rfeatures_from\x18\x10 \x01(\rB\x0b\n\t_logprobs\"\x83\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\"\xcf\x01\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x42\t\n\x07message\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\xff\x01\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x10\n\x08\x66\x65\x61tures\x18\x08 \x01(\x0c\x32Z\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,15 +35,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VERIFYREQUEST']._serialized_start=72
   _globals['_VERIFYREQUEST']._serialized_end=178
   _globals['_VERIFYOPEN']._serialized_start=181
-  _globals['_VERIFYOPEN']._serialized_end=577
-  _globals['_ROUND']._serialized_start=580
-  _globals['_ROUND']._serialized_end=711
-  _globals['_VERIFYRESPONSE']._serialized_start=714
-  _globals['_VERIFYRESPONSE']._serialized_end=873
-  _globals['_VERIFYOPENED']._serialized_start=875
-  _globals['_VERIFYOPENED']._serialized_end=929
-  _globals['_VERDICT']._serialized_start=932
-  _globals['_VERDICT']._serialized_end=1169
-  _globals['_VERIFIERSERVICE']._serialized_start=1171
-  _globals['_VERIFIERSERVICE']._serialized_end=1261
+  _globals['_VERIFYOPEN']._serialized_end=623
+  _globals['_ROUND']._serialized_start=626
+  _globals['_ROUND']._serialized_end=757
+  _globals['_VERIFYRESPONSE']._serialized_start=760
+  _globals['_VERIFYRESPONSE']._serialized_end=967
+  _globals['_VERIFYOPENED']._serialized_start=969
+  _globals['_VERIFYOPENED']._serialized_end=1023
+  _globals['_VERDICT']._serialized_start=1026
+  _globals['_VERDICT']._serialized_end=1281
+  _globals['_VERIFIERSERVICE']._serialized_start=1283
+  _globals['_VERIFIERSERVICE']._serialized_end=1373
 # @@protoc_insertion_point(module_scope)

@@ -16,7 +16,7 @@ class VerifyRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,8 @@ class VerifyOpen(_message.Message):
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     CACHE_SALT_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_HASH_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FROM_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -45,7 +47,9 @@ class VerifyOpen(_message.Message):
     grammar: str
     prompt_logprobs: bool
     cache_salt: str
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ..., cache_salt: _Optional[str] = ...) -> None: ...
+    features_hash: str
+    features_from: int
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_from: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
     __slots__ = ("base", "draft", "plain_steps", "parents", "q")
@@ -62,14 +66,16 @@ class Round(_message.Message):
     def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("opened", "verdict", "draining")
+    __slots__ = ("opened", "verdict", "draining", "features")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     opened: VerifyOpened
     verdict: Verdict
     draining: _common_pb2.Draining
-    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ...) -> None: ...
+    features: _common_pb2.FeatureChunk
+    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ...) -> None: ...
 
 class VerifyOpened(_message.Message):
     __slots__ = ("model",)
@@ -78,7 +84,7 @@ class VerifyOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs")
+    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs", "features")
     BASE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     NEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +92,7 @@ class Verdict(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     accepted: int
     next_tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -93,4 +100,5 @@ class Verdict(_message.Message):
     path: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    features: bytes
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., features: _Optional[bytes] = ...) -> None: ...

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foredraft import codec
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
+from foredraft.limits import MAX_DRAFT, MAX_FEATURES_WIDTH, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.types import (
     Acceptance,
     Base,
@@ -58,7 +58,16 @@ logits = st.builds(
     tokens,
 )
 logprobs = st.builds(TokenLogprobs, st.floats(-99, 0, width=32), u32, pairs)
-models = st.builds(ModelInfo, u32, u32, *(st.text(max_size=20),) * 2, words, st.text(max_size=20))
+models = st.builds(
+    ModelInfo,
+    u32,
+    u32,
+    *(st.text(max_size=20),) * 2,
+    words,
+    *(st.text(max_size=20),) * 2,
+    st.integers(0, MAX_FEATURES_WIDTH),
+)
+features = st.binary(max_size=40)
 proposals = st.sampled_from(Proposal)
 
 
@@ -91,7 +100,9 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     told = st.lists(logprobs, min_size=accepted + len(more), max_size=accepted + len(more))
     each = draw(st.one_of(st.just(()), told.map(tuple) if accepted < 10 else st.just(())))
     of_prompt = draw(st.lists(logprobs, max_size=3).map(tuple))
-    return Verdict(draw(bases), accepted, more, draw(timings), path, each, of_prompt)
+    return Verdict(
+        draw(bases), accepted, more, draw(timings), path, each, of_prompt, draw(features)
+    )
 
 
 @st.composite
@@ -113,7 +124,7 @@ def blocks(draw: st.DrawFn) -> DraftBlock:
 def proposes(draw: st.DrawFn) -> Propose:
     append, keep = draw(tokens), draw(st.integers(0, 1000))
     base = Base(draw(words), draw(u32), keep + len(append), draw(u64))
-    return Propose(base, keep, append, draw(st.integers(1, MAX_DRAFT)))
+    return Propose(base, keep, append, draw(st.integers(1, MAX_DRAFT)), draw(features))
 
 
 @st.composite
@@ -158,7 +169,8 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
                 st.none(), st.builds(Grammar, st.sampled_from(GrammarKind), st.text(max_size=20))
             ),
             st.booleans(),
-            st.text(max_size=20),
+            *(st.text(max_size=20),) * 2,
+            st.integers(0, 1),
         ),
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
@@ -246,6 +258,12 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     ),
     (codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
     (codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
+    (codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
+    (
+        codec.model_from_pb,
+        common_pb2.ModelInfo(features_width=MAX_FEATURES_WIDTH + 1),
+        "features_width",
+    ),
     (codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
     (codec.verify_open_from_pb, verify_open(logprobs=21), "logprobs"),
     (codec.verify_open_from_pb, verify_open(grammar_kind="yaml"), "grammar_kind"),

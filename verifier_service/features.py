@@ -1,0 +1,80 @@
+"""The fused features of a session's text, on their way from the passes to its verdicts.
+
+Features of rows that were not computed cannot be had, so a session that asks for them shares only
+the KV of text whose features are not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, cast
+
+from foredraft.features import size
+from verifier_service.model.port import FeatureModel, Segment, TargetModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from verifier_service.core.rules import Logits
+    from verifier_service.session import Session
+
+
+class FeatureLog:
+    """What one session's passes told of its text. Pure.
+
+    Features of the text's first `told` tokens are with who asked, or were not asked for; those of
+    the next ones are kept until a verdict takes them.
+    """
+
+    def __init__(self, told: int, width: int) -> None:
+        self.told = told
+        self._width = width
+        self._kept = bytearray()
+        self._start = 0
+        self._rows: npt.NDArray[np.uint16] | None = None
+
+    def see(self, start: int, rows: npt.NDArray[np.uint16]) -> None:
+        """Take note of the features [rows, width] of a pass whose first row stands at start."""
+        self._start, self._rows = start, rows
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Take note that these rows of the pass are the text from its start on."""
+        assert self._rows is not None
+        known = self.told + len(self._kept) // size(1, self._width) - self._start
+        self._kept += self._rows[list(rows[known:])].tobytes()
+        self._rows = None
+
+    def tell(self, end: int) -> bytes:
+        """Return the features of the text's tokens up to end that were not told before."""
+        count = size(end - self.told, self._width)
+        taken = bytes(self._kept[:count])
+        assert len(taken) == count
+        del self._kept[:count]
+        self.told = end
+        return taken
+
+    def forget(self) -> None:
+        """Start anew with what was not told: the text will be read again."""
+        self._kept.clear()
+
+
+def forward(model: TargetModel, segments: Sequence[Segment], sessions: Sequence[Session]) -> Logits:
+    """Return a pass's logits; sessions that ask for features see those of their segments' rows."""
+    if all(session.features is None for session in sessions):
+        return model.forward(segments)
+    ends = list(accumulate(len(segment.tokens) for segment in segments))
+    owned = [range(end - len(s.tokens), end) for s, end in zip(segments, ends, strict=True)]
+    asking = [at for at, session in enumerate(sessions) if session.features is not None]
+    # Only of such a model can a session have features: engine.open.
+    logits, features = cast(FeatureModel, model).forward_fused(
+        segments, [row for at in asking for row in owned[at]]
+    )
+    first = 0
+    for at in asking:
+        log, rows = sessions[at].features, len(owned[at])
+        assert log is not None
+        log.see(segments[at].start, features[first : first + rows])
+        first += rows
+    return logits
