@@ -56,6 +56,8 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
         numerics=dtype_of(config),
         name=capabilities.name,
         weights_hash=weights_hash(config.model),
+        eos_token_ids=(capabilities.eos,),
+        mask_token_id=capabilities.mask,
     )
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)

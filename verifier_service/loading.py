@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import tokenizer_file, tokenizer_hash, weights_hash
+from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
@@ -120,6 +120,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         numerics="unmeasured",
         name=config.name or config.model.name,
         weights_hash=weights_hash(config.model),
+        eos_token_ids=eos_token_ids(config.model),
     )
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)

@@ -46,6 +46,7 @@ class FamilyDrafter:
             cache_slots=max_sessions,
             cache_tokens=sizes.max_len,
             partial_blocks=True,
+            mask=model.mask_token_id,
         )
 
     @torch.inference_mode()

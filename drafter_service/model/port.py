@@ -32,6 +32,7 @@ class Capabilities:
     cache_slots: int
     cache_tokens: int
     partial_blocks: bool = False
+    mask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

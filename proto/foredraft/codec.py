@@ -129,11 +129,23 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         numerics=info.numerics,
         name=info.name,
         weights_hash=info.weights_hash,
+        eos_token_ids=info.eos_token_ids,
+        mask_token_id=info.mask_token_id,
     )
 
 
 def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
-    return ModelInfo(m.vocab_size, m.max_len, m.tokenizer_hash, m.numerics, m.name, m.weights_hash)
+    limits.check_range("eos_token_ids entries", len(m.eos_token_ids), 0, limits.MAX_EOS)
+    return ModelInfo(
+        m.vocab_size,
+        m.max_len,
+        m.tokenizer_hash,
+        m.numerics,
+        m.name,
+        m.weights_hash,
+        eos_token_ids=tuple(m.eos_token_ids),
+        mask_token_id=m.mask_token_id if m.HasField("mask_token_id") else None,
+    )
 
 
 def timings_to_pb(t: Timings) -> common_pb2.Timings:

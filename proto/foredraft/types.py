@@ -144,6 +144,8 @@ class ModelInfo:
     """The model behind a service, compared on open so that a mismatch is refused.
 
     weights_hash tells checkpoints apart (model_files.weights_hash), "" where there is none.
+    eos_token_ids end a text, empty where they are not known; mask_token_id is a drafter's, if it
+    has one.
     """
 
     vocab_size: int
@@ -152,6 +154,8 @@ class ModelInfo:
     numerics: str
     name: str
     weights_hash: str = ""
+    eos_token_ids: tuple[int, ...] = ()
+    mask_token_id: int | None = None
 
 
 class Candidates(NamedTuple):

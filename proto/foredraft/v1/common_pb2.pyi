@@ -73,20 +73,24 @@ class TokenLogprobs(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash")
+    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash", "eos_token_ids", "mask_token_id")
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_LEN_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_HASH_FIELD_NUMBER: _ClassVar[int]
     NUMERICS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_HASH_FIELD_NUMBER: _ClassVar[int]
+    EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    MASK_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     vocab_size: int
     max_len: int
     tokenizer_hash: str
     numerics: str
     name: str
     weights_hash: str
-    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ...) -> None: ...
+    eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    mask_token_id: int
+    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., mask_token_id: _Optional[int] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("tokens", "weights")

@@ -58,7 +58,16 @@ logits = st.builds(
     tokens,
 )
 logprobs = st.builds(TokenLogprobs, st.floats(-99, 0, width=32), u32, pairs)
-models = st.builds(ModelInfo, u32, u32, *(st.text(max_size=20),) * 2, words, st.text(max_size=20))
+models = st.builds(
+    ModelInfo,
+    u32,
+    u32,
+    *(st.text(max_size=20),) * 2,
+    words,
+    st.text(max_size=20),
+    eos_token_ids=tokens,
+    mask_token_id=st.none() | u32,
+)
 proposals = st.sampled_from(Proposal)
 
 
@@ -228,6 +237,11 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
     (codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
     (codec.draft_opened_from_pb, drafter_pb2.DraftOpened(max_block=0), "max_block"),
+    (
+        codec.model_from_pb,
+        common_pb2.ModelInfo(eos_token_ids=[1] * 65),
+        "eos_token_ids entries",
+    ),
     (codec.propose_from_pb, drafter_pb2.Propose(base=base(), keep_len=1), "num_tokens"),
     (
         codec.propose_from_pb,
