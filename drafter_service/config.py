@@ -93,6 +93,8 @@ class DrafterConfig(StrictModel):
     """The drafter's folder: config.json, model.safetensors."""
     tokenizer: Path | None = None
     """The tokenizer.json whose hash is reported; by default the one beside the model's folder."""
+    target_tokenizer: Path | None = None
+    """The target's tokenizer.json, where it is another: the drafter then speaks in its tokens."""
     family: Literal["dream", "llada", "sdar", "open_dcoder", "fast_dllm_v2"] | None = None
     """The family of a public checkpoint, where its config.json does not tell."""
     mask_token_id: int | None = Field(default=None, ge=0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import torch
 
+from drafter_service.bridge.bridged import BridgedLM
+from drafter_service.bridge.load import load_pair
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.families.adapter import FamilyDrafter, load_family
@@ -21,7 +24,7 @@ from drafter_service.model.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
-from foredraft.model_files import sha256, tokenizer_hash, verify_files, weights_hash
+from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
@@ -44,15 +47,17 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
+    tokenizer = config.tokenizer or tokenizer_file(config.model)
     model = load_model(config)
+    if config.target_tokenizer is not None:
+        model = bridged(config, model, tokenizer, config.target_tokenizer)
+        tokenizer = config.target_tokenizer
     capabilities = model.capabilities
     strategies = load_strategies(config, capabilities)
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
-        tokenizer_hash=sha256(config.tokenizer)
-        if config.tokenizer
-        else tokenizer_hash(config.model),
+        tokenizer_hash=sha256(tokenizer) if tokenizer else "",
         numerics=dtype_of(config),
         name=capabilities.name,
         weights_hash=weights_hash(config.model),
@@ -62,6 +67,25 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)
     return engine
+
+
+def bridged(
+    config: DrafterConfig, model: DiffusionLM, own: Path | None, target: Path
+) -> DiffusionLM:
+    """Return the model in the tokens of the target's tokenizer; raise ConfigError."""
+    if config.cps.scorer.static > 0:
+        raise ConfigError(
+            "the n-gram table is of the drafter's own tokens: no target_tokenizer beside it",
+            param="cps.scorer.static",
+        )
+    c = model.capabilities
+    pair = load_pair(own, c.eos, c.vocab_size, target)
+    log.info(
+        "the drafter has %d of the %d tokens of the target",
+        pair.both,
+        len(pair.target.spelling),
+    )
+    return BridgedLM(model, pair, config.prefill_rows)
 
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
