@@ -37,14 +37,36 @@ class Pair:
         self.first[drafter_eos] = target_eos
         self.both = 1
         for id_, data in enumerate(self.said):
-            one = target.ids.get(data)
-            if tokens := target.write(data) if one is None else [one]:
+            if tokens := self._written(data):
                 self.first[id_] = tokens[0]
                 self.both += len(tokens) == 1
         self._heard = list(target.spelling)
         for name, id_ in target.specials.items():
             self._heard[id_] = name.encode() if name in drafter.specials else b""
         self._heard[target_eos] = drafter.spelling[drafter_eos]
+
+    def goes_on(self, tokens: Sequence[int], begun: bytes) -> list[bool]:
+        """Return which of the drafter's tokens begin with begun and say more."""
+        said = [self.said[token] for token in tokens]
+        return [data.startswith(begun) and len(data) > len(begun) for data in said]
+
+    def first_after(self, tokens: Sequence[int], begun: bytes) -> list[int]:
+        """Return `first` of the drafter's tokens where the text has their beginning already.
+
+        Tokens that do not go on from there are NOTHING.
+        """
+        found = []
+        for token, longer in zip(tokens, self.goes_on(tokens, begun), strict=True):
+            rest = self._written(self.said[token][len(begun) :]) if longer else []
+            found.append(rest[0] if rest else NOTHING)
+            if token == self.drafter_eos:
+                found[-1] = self.target_eos
+        return found
+
+    def _written(self, data: bytes) -> list[int]:
+        """Return data in the target's tokens: the one that has these bytes, if any has."""
+        one = self.target.ids.get(data)
+        return self.target.write(data) if one is None else [one]
 
     def heard(self, tokens: Sequence[int]) -> bytes:
         """Return what the drafter's tokenizer is to read for the target's tokens.

@@ -22,17 +22,21 @@ from foredraft.types import SamplingParams
 _INSIDE = -1
 
 
-def respelled(scores: BlockScores, pair: Pair) -> BlockScores:
+def respelled(scores: BlockScores, pair: Pair, begun: bytes = b"") -> BlockScores:
     """Return a slot for each of the target's tokens on scores' likeliest path, as many at most.
 
-    Candidates that are one token of the target's have their mass together.
+    Candidates that are one token of the target's have their mass together. begun is what of the
+    first slot's token the text has already; it is one that begins so.
     """
-    unsaid = pair.first[scores.tokens] == NOTHING
+    first = pair.first[scores.tokens]
+    if begun:
+        first[0] = pair.first_after(scores.tokens[0].tolist(), begun)
+    unsaid = first == NOTHING
     scores = BlockScores(scores.tokens, np.where(unsaid, FILLED, scores.log_q), scores.edge)
     path, columns = walk(scores, SamplingParams(), 0, pair.drafter_eos)
-    tokens, slots = (part[: len(scores.tokens)] for part in _aligned(path, pair))
+    tokens, slots = (part[: len(scores.tokens)] for part in _aligned(path, pair, begun))
     on_path = np.array(columns)
-    ids, log_q = pair.first[scores.tokens[slots]], scores.log_q[slots]
+    ids, log_q = first[slots], scores.log_q[slots]
     ids[np.arange(len(slots)), on_path[slots]] = tokens
     inside = slots == _INSIDE
     ids[inside], log_q[inside] = pair.target_eos, FILLED
@@ -42,13 +46,15 @@ def respelled(scores: BlockScores, pair: Pair) -> BlockScores:
     return BlockScores(ids, log_q, edge)
 
 
-def _aligned(path: list[int], pair: Pair) -> tuple[Ints, Ints]:
+def _aligned(path: list[int], pair: Pair, begun: bytes) -> tuple[Ints, Ints]:
     """Return the path in the target's tokens, and for each the slot that begins where it begins.
 
     A token that begins inside a slot's is _INSIDE.
     """
     ended = path[-1] == pair.drafter_eos
     said = [pair.said[token] for token in (path[:-1] if ended else path)]
+    if said:
+        said[0] = said[0][len(begun) :]
     places = accumulate(map(len, said), initial=0)
     begins = {at: slot for at, slot in zip(places, range(len(path)), strict=False)}
     tokens = pair.target.write(b"".join(said))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,23 @@ class Vocabulary:
             elif part:
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
         return ids
+
+    def last_piece(self, tokens: Sequence[int]) -> int:
+        """Return how many of a text's last tokens are of its last piece, at least one.
+
+        Pieces, such as words, are what the tokenizer cuts a text into before anything else; tokens
+        are the text's last ones, and a piece that began before them counts as one token.
+        """
+        data = b"".join(self.spelling[token] for token in tokens)
+        cutter = self._tokenizer.pre_tokenizer
+        pieces = cutter.pre_tokenize_str(data.decode(errors="ignore")) if cutter else []
+        start = len(data.decode(errors="ignore")[: pieces[-1][1][0]].encode()) if pieces else 0
+        at = len(data)
+        for count, token in enumerate(reversed(tokens), start=1):
+            at -= len(self.spelling[token])
+            if 0 < at <= start:
+                return count
+        return 1
 
 
 def _bare(raw: dict[str, Any]) -> dict[str, Any]:

@@ -227,44 +227,79 @@ def test_the_common_prefix(one: list[int], other: list[int]) -> None:
     assert one[length : length + 1] != other[length : length + 1] or length == len(one)
 
 
-def asked(model: ScriptedLM) -> list[tuple[int, list[int], int]]:
-    """The last pass's requests: start, tokens, slots."""
-    return [(r.start, list(r.tokens), r.num_slots) for r in model.passes[-1]]
+def asked(model: ScriptedLM, since: int = 0) -> list[list[tuple[int, list[int], int]]]:
+    """The passes' requests: start, tokens, slots."""
+    return [
+        [(r.start, list(r.tokens), r.num_slots) for r in requests]
+        for requests in model.passes[since:]
+    ]
+
+
+def saying_a(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
+    return scores_of([{A: 0.9, END: 0.1}] * num_slots)
 
 
 def test_a_cache_slot_keeps_what_the_new_text_begins_with(pair: Pair) -> None:
-    model = ScriptedLM(lambda prefix, slots: scores_of([{A: 0.9, END: 0.1}] * slots))
+    model = ScriptedLM(saying_a)
     bridged = BridgedLM(model, pair, 16)
     assert (bridged.capabilities.vocab_size, bridged.capabilities.prefix_kv) == (8, "none")
-    bridged.draft([BlockRequest(1, 0, [T_A, T_B, T_SPACE], 3)])
-    assert asked(model) == [(0, [AB, SPACE], 3)]
-    # "ab " and "a" are read as "ab" and " a": what the slot holds is right up to "ab".
-    [scores] = bridged.draft([BlockRequest(1, 0, [T_A, T_B, T_SPACE, T_A], 2)])
-    assert asked(model) == [(1, [SPACE_A], 2)]
+    # Before each pass one of a single slot, behind the text without its last piece.
+    bridged.draft([BlockRequest(1, 0, [T_C, T_A, T_B, T_SPACE], 3)])
+    assert asked(model) == [[(0, [C, AB], 1)], [(2, [SPACE], 3)]]
+    # "cab " and "a" are read as "c", "ab" and " a": what the slot holds is right up to "ab".
+    [scores] = bridged.draft([BlockRequest(1, 0, [T_C, T_A, T_B, T_SPACE, T_A], 2)])
+    assert asked(model, 2) == [[(1, [AB], 1)], [(2, [SPACE_A], 2)]]
     assert scores.tokens[:, 0].tolist() == [T_A, T_A]
-    # Another session in the slot, and the same text once more.
+    # Another session in the slot; one whose text is a single token needs but one pass.
     bridged.draft([BlockRequest(1, 0, [T_C, T_C], 2), BlockRequest(0, 0, [T_C], 1)])
-    assert asked(model) == [(0, [C, C], 2), (0, [C], 1)]
-    bridged.draft([BlockRequest(1, 0, [T_C, T_C], 2)])
-    assert asked(model) == [(1, [C], 2)]
+    assert asked(model, 4) == [[(0, [C], 1)], [(1, [C], 2), (0, [C], 1)]]
 
 
 def test_a_text_with_nothing_to_read_begins_behind_the_end(pair: Pair) -> None:
-    model = ScriptedLM(lambda prefix, slots: scores_of([{A: 0.9, END: 0.1}] * slots))
+    model = ScriptedLM(saying_a)
     BridgedLM(model, pair, 16).draft([BlockRequest(0, 0, [99], 1)])
-    assert asked(model) == [(0, [END], 1)]
+    assert asked(model) == [[(0, [END], 1)]]
 
 
 def test_a_long_text_is_fed_in_chunks_and_its_end_where_it_is_too_long(pair: Pair) -> None:
-    model = ScriptedLM(lambda prefix, slots: scores_of([{A: 0.9, END: 0.1}] * slots))
+    model = ScriptedLM(saying_a)
     bridged = BridgedLM(model, pair, 16)
     bridged.draft([BlockRequest(0, 0, [T_C] * 40, 4)])
     fed = [(len(r.tokens), r.num_slots) for requests in model.passes for r in requests]
-    assert fed == [(16, 0), (16, 0), (8, 4)]
+    assert fed == [(16, 0), (16, 0), (7, 1), (1, 4)]
     # 64 tokens are held: of 61 and 4 slots the first 32 are left out, and of 70, too.
-    for length, start, left in ((61, 28, 1), (70, 29, 9)):
+    for length, left in ((61, 29), (70, 38)):
         bridged.draft([BlockRequest(0, 0, [T_C] * length, 4)])
-        assert asked(model) == [(start, [C] * left, 4)]
+        assert asked(model)[-1] == [(left - 1, [C], 4)]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_text_that_ends_inside_a_token_goes_on_with_its_rest(pair: Pair, whole: bool) -> None:
+    def script(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
+        if prefix == (C,):
+            likely, less = (AB, ABC) if whole else (ABC, AB)
+            rows = [{likely: 0.5, less: 0.3, B: 0.1, END: 0.01}, {SPACE: 0.9, END: 0.1}]
+        else:
+            rows = [{B: 0.9, END: 0.1}, {C: 0.9, END: 0.1}]
+        return scores_of(rows[:num_slots])
+
+    model = ScriptedLM(script)
+    [scores] = BridgedLM(model, pair, 16).draft([BlockRequest(0, 0, [T_C, T_A, T_B], 2)])
+    if whole:
+        assert asked(model) == [[(0, [C], 1)], [(1, [AB], 2)]]
+        assert rows_of(scores)[0] == {T_BC: 0.9, T_END: 0.1}
+    else:
+        assert asked(model) == [[(0, [C], 1)], [(0, [C], 2)]]
+        assert rows_of(scores) == [{T_C: 0.5, T_END: 0.01}, {T_SPACE: 0.9, T_END: 0.1}]
+
+
+def test_the_last_piece_of_a_text() -> None:
+    drafter, _ = two()
+    for text, piece in (("sum(values", "values"), ("(größe", "größe"), ("x\n    ", "\n    ")):
+        tokens = drafter.write(text.encode())
+        count = drafter.last_piece(tokens)
+        assert b"".join(drafter.spelling[token] for token in tokens[-count:]) == piece.encode()
+    assert drafter.last_piece(drafter.write(b"values")) == 1
 
 
 CONFIG = BlockCausalConfig(352, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
