@@ -26,7 +26,7 @@ class ScorerConfig(StrictModel):
     """A KenLM model over token ids, from kenlm_path; needs the kenlm package."""
     kenlm_path: Path | None = None
     lm: Weight = 0.0
-    """A causal language model of the drafter's vocabulary, from the folder lm_path."""
+    """A causal language model of the vocabulary that is drafted in, from the folder lm_path."""
     lm_path: Path | None = None
     lm_window: int = Field(default=64, ge=1)
     """How many of the text's last tokens the language model sees."""

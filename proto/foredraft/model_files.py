@@ -71,7 +71,8 @@ def tokenizer_hash(model: Path) -> str:
 def eos_token_ids(model: Path) -> tuple[int, ...]:
     """Return the token ids that end the model's texts, () where its files do not tell them.
 
-    generation_config.json comes before config.json. Raises WeightsError for a file that is no JSON object.
+    generation_config.json comes before config.json. Raises WeightsError for one that is no JSON
+    object.
     """
     for name in ("generation_config.json", "config.json"):
         if not (model / name).is_file():
