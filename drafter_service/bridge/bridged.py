@@ -13,7 +13,7 @@ from drafter_service.bridge.respelling import respelled
 from drafter_service.core.lattice import BlockScores
 from drafter_service.model.port import BlockRequest, DiffusionLM
 
-# Of so many last tokens one is looked for whose piece begins with it.
+# A text's last piece is looked for among so many of its last tokens.
 _PIECE = 8
 
 

@@ -73,7 +73,8 @@ def _merged(ids: Ints, log_q: Floats, eos: int) -> tuple[Ints, Floats, Ints]:
     same = ids[:, :, None] == ids[:, None, :]
     mass = (same * np.exp(log_q)[:, None, :]).sum(2)
     again = (same.argmax(2) != np.arange(ids.shape[1])) | (ids == NOTHING)
-    merged = np.log(mass, out=np.full_like(mass, FILLED), where=mass > 0)
+    # What is not a number stays so, for the engine to find.
+    merged = np.log(mass, out=np.full_like(mass, FILLED), where=mass != 0)
     merged[again] = -np.inf
     order = np.argsort(-merged, axis=1, kind="stable")[:, : int((~again).sum(1).max())]
     rows = np.arange(len(ids))[:, None]

@@ -134,6 +134,12 @@ def test_ids_without_a_token_are_never_candidates(pair: Pair) -> None:
     assert set(tree.tokens) == {T_A, T_END}
 
 
+def test_what_is_not_a_number_stays_so(pair: Pair) -> None:
+    scores = scores_of([{A: 0.6, B: 0.3, END: 0.1}])
+    scores.log_q[0, 1] = np.nan
+    assert not np.isfinite(respelled(scores, pair).log_q).all()
+
+
 def test_noise_is_that_of_the_targets_tokens(pair: Pair) -> None:
     scores = scores_of([{A: 0.3, B: 0.3, C: 0.3, END: 0.1}])
     for seed in range(20):
