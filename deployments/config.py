@@ -113,10 +113,10 @@ def model_path(path: str | Path) -> str:
 
 
 def located(service: S) -> S:
-    """Return a service's configuration with its model folders where model_path says."""
-    folders: dict[str, Any] = {"model": Path(model_path(service.model))}
-    if isinstance(service, DrafterConfig) and service.target is not None:
-        folders["target"] = Path(model_path(service.target))
+    """Return a service's configuration with its folders and files where model_path says."""
+    names = {"model", "tokenizer", "target", "target_tokenizer"} & type(service).model_fields.keys()
+    found = {name: getattr(service, name) for name in names}
+    places: dict[str, Any] = {name: ROOT / path for name, path in found.items() if path}
     if isinstance(service, VerifierConfig) and service.features is not None:
-        folders["features"] = FeaturesConfig(model=Path(model_path(service.features.model)))
-    return service.model_copy(update=folders)
+        places["features"] = FeaturesConfig(model=ROOT / service.features.model)
+    return service.model_copy(update=places)

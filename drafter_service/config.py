@@ -26,7 +26,7 @@ class ScorerConfig(StrictModel):
     """A KenLM model over token ids, from kenlm_path; needs the kenlm package."""
     kenlm_path: Path | None = None
     lm: Weight = 0.0
-    """A causal language model of the drafter's vocabulary, from the folder lm_path."""
+    """A causal language model of the vocabulary that is drafted in, from the folder lm_path."""
     lm_path: Path | None = None
     lm_window: int = Field(default=64, ge=1)
     """How many of the text's last tokens the language model sees."""
@@ -93,6 +93,8 @@ class DrafterConfig(StrictModel):
     """The drafter's folder: config.json, model.safetensors."""
     tokenizer: Path | None = None
     """The tokenizer.json whose hash is reported; by default the one beside the model's folder."""
+    target_tokenizer: Path | None = None
+    """The target's tokenizer.json, where it is another: the drafter then speaks in its tokens."""
     target: Path | None = None
     """The target's folder, for a family that uses its target's embedding and head (DFlash)."""
     family: Literal["dream", "llada", "sdar", "open_dcoder", "fast_dllm_v2", "mdlm"] | None = None

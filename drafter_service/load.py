@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import torch
 
+from drafter_service.bridge.bridged import BridgedLM
+from drafter_service.bridge.load import load_pair
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.families.adapter import load_family
@@ -23,7 +26,7 @@ from drafter_service.proxies import load_proxies
 from drafter_service.strategy_choice import Strategies
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.features import size
-from foredraft.model_files import sha256, tokenizer_hash, verify_files, weights_hash
+from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
 from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
@@ -46,29 +49,58 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     verify_files(config.model)
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
+    tokenizer = _own_tokenizer(config)
     model = load_model(config)
+    if config.target_tokenizer is not None:
+        model = bridged(config, model, tokenizer, config.target_tokenizer)
+        tokenizer = config.target_tokenizer
     capabilities = model.capabilities
     strategies = load_strategies(config, capabilities)
     info = ModelInfo(
         vocab_size=capabilities.vocab_size,
         max_len=capabilities.max_len,
-        tokenizer_hash=_tokenizer_hash(config),
+        tokenizer_hash=sha256(tokenizer) if tokenizer else "",
         numerics=dtype_of(config),
         name=capabilities.name,
         weights_hash=weights_hash(config.model),
         features_hash=capabilities.features_hash,
         features_width=capabilities.features_width,
+        eos_token_ids=(capabilities.eos,),
+        mask_token_id=capabilities.mask,
     )
     engine = DrafterEngine(model, strategies.make, info, config.max_sessions, config.prefill_rows)
     _warm_up(engine)
     return engine
 
 
-def _tokenizer_hash(config: DrafterConfig) -> str:
-    if config.tokenizer:
-        return sha256(config.tokenizer)
+def _own_tokenizer(config: DrafterConfig) -> Path | None:
     # A drafter that reads with its target's embedding has its target's tokenizer.
-    return tokenizer_hash(config.model) or (tokenizer_hash(config.target) if config.target else "")
+    near = [config.model, *([config.target] if config.target else [])]
+    found = (tokenizer_file(folder) for folder in near)
+    return config.tokenizer or next((path for path in found if path), None)
+
+
+def bridged(
+    config: DrafterConfig, model: DiffusionLM, own: Path | None, target: Path
+) -> DiffusionLM:
+    """Return the model in the tokens of the target's tokenizer; raise ConfigError."""
+    if model.capabilities.features_hash:
+        raise ConfigError(
+            "a drafter that reads the target's features has its tokens", param="target_tokenizer"
+        )
+    if config.cps.scorer.static > 0:
+        raise ConfigError(
+            "the n-gram table is of the drafter's own tokens: no target_tokenizer beside it",
+            param="cps.scorer.static",
+        )
+    c = model.capabilities
+    pair = load_pair(own, c.eos, c.vocab_size, target)
+    log.info(
+        "the drafter has %d of the %d tokens of the target",
+        pair.both,
+        len(pair.target.spelling),
+    )
+    return BridgedLM(model, pair, config.prefill_rows)
 
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import tokenizer_file, tokenizer_hash, weights_hash
+from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
@@ -128,6 +128,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         weights_hash=weights_hash(config.model),
         features_hash=fusion.hash if fusion else "",
         features_width=fusion.width if fusion else 0,
+        eos_token_ids=eos_token_ids(config.model),
     )
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)

@@ -20,7 +20,8 @@ def same(one: ModelInfo, other: ModelInfo) -> bool:
 def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
     """Return why a drafter cannot serve a target, None if it can.
 
-    With one tokenizer, sizes differ by padding: the token ids in use are the same.
+    With one tokenizer, sizes differ by padding: the token ids in use are the same. What a drafter
+    takes for the end of a text must end the target's.
     """
     if drafter.tokenizer_hash != target.tokenizer_hash:
         return f"drafter {drafter.name} has another tokenizer than target {target.name}"
@@ -29,6 +30,12 @@ def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
         return f"drafter {drafter.name} needs features that target {target.name} does not tell"
     if drafter.vocab_size != target.vocab_size and not target.tokenizer_hash:
         return f"drafter {drafter.name} has another vocabulary than target {target.name}"
+    ends, known = set(drafter.eos_token_ids), set(target.eos_token_ids)
+    if ends and known and not ends <= known:
+        return (
+            f"drafter {drafter.name} ends texts with {sorted(ends)}, target {target.name} with"
+            f" {sorted(known)}"
+        )
     return None
 
 

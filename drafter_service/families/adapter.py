@@ -48,6 +48,7 @@ class FamilyDrafter:
             cache_slots=max_sessions,
             cache_tokens=tokens,
             partial_blocks=True,
+            mask=model.mask_token_id,
         )
 
     @torch.inference_mode()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from drafter_service.core.lattice import BlockScores
 from drafter_service.families.context_cache import ContextCache
 from drafter_service.families.dflash import DFlash, DFlashConfig, read_config
 from drafter_service.families.target_weights import read_target
-from drafter_service.model.candidates import candidates
+from drafter_service.model.candidates import block_scores
 from drafter_service.model.port import BlockRequest, Capabilities
 from foredraft.features import size
 from foredraft.fusion import WEIGHTS, Fusion, read_fusion
@@ -53,20 +52,15 @@ class InjectedDrafter:
             cache_tokens=sizes.max_len,
             features_hash=fusion.hash,
             features_width=fusion.width,
+            mask=config.mask_token_id,
         )
 
     @torch.inference_mode()
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
-        logits = self.logits(requests).float()
-        config = self._config
-        found = candidates(logits, requests, self._count, config.mask_token_id, config.eos_token_id)
-        log_q, tokens = (part.cpu().numpy() for part in found)
-        ends = list(accumulate(r.num_slots for r in requests))
-        return [
-            BlockScores(tokens[end - r.num_slots : end], log_q[end - r.num_slots : end])
-            for r, end in zip(requests, ends, strict=True)
-        ]
+        config, logits = self._config, self.logits(requests).float()
+        mask, eos = config.mask_token_id, config.eos_token_id
+        return block_scores(logits, requests, self._count, mask, eos)
 
     @torch.inference_mode()
     def logits(self, requests: Sequence[BlockRequest]) -> Tensor:

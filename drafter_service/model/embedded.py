@@ -34,6 +34,7 @@ def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
         prefix_kv="exact",
         cache_slots=cache.slots,
         cache_tokens=min(cache.tokens, config.max_position_embeddings),
+        mask=config.mask_token_id,
     )
 
 

@@ -36,6 +36,7 @@ class Capabilities:
     partial_blocks: bool = False
     features_hash: str = ""
     features_width: int = 0
+    mask: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

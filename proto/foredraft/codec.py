@@ -131,11 +131,14 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         weights_hash=info.weights_hash,
         features_hash=info.features_hash,
         features_width=info.features_width,
+        eos_token_ids=info.eos_token_ids,
+        mask_token_id=info.mask_token_id,
     )
 
 
 def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
     limits.check_range("features_width", m.features_width, 0, limits.MAX_FEATURES_WIDTH)
+    limits.check_range("eos_token_ids entries", len(m.eos_token_ids), 0, limits.MAX_EOS)
     return ModelInfo(
         m.vocab_size,
         m.max_len,
@@ -145,6 +148,8 @@ def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
         m.weights_hash,
         m.features_hash,
         m.features_width,
+        eos_token_ids=tuple(m.eos_token_ids),
+        mask_token_id=m.mask_token_id if m.HasField("mask_token_id") else None,
     )
 
 

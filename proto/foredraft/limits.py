@@ -19,6 +19,7 @@ MAX_LOGPROBS = 20
 MAX_PROMPT_LOGPROBS = 1 << 18
 MAX_GRAMMAR = 1 << 16
 MAX_SALT = 256
+MAX_EOS = 64
 MAX_FEATURES_WIDTH = 1 << 16
 # Of all features that a session may hold, and of one message's part of them, in bytes.
 MAX_FEATURES = 1 << 30

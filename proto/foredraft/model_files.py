@@ -68,6 +68,25 @@ def tokenizer_hash(model: Path) -> str:
     return sha256(found) if found else ""
 
 
+def eos_token_ids(model: Path) -> tuple[int, ...]:
+    """Return the token ids that end the model's texts, () where its files do not tell them.
+
+    generation_config.json comes before config.json. Raises WeightsError for one that is no JSON
+    object.
+    """
+    for name in ("generation_config.json", "config.json"):
+        if not (model / name).is_file():
+            continue
+        try:
+            found = json.loads((model / name).read_text()).get("eos_token_id")
+        except (ValueError, AttributeError):
+            raise WeightsError(f"{name} is no JSON object") from None
+        ids = found if isinstance(found, list) else [found]
+        if ids := [id_ for id_ in ids if isinstance(id_, int) and id_ >= 0]:
+            return tuple(ids)
+    return ()
+
+
 def weights_hash(model: Path) -> str:
     """Return a digest that tells checkpoints apart: of config.json and the safetensors files.
 

@@ -146,6 +146,8 @@ class ModelInfo:
     weights_hash tells checkpoints apart (model_files.weights_hash), "" where there is none.
     features_hash names the fused features, features_width values for each token, that a verifier
     can tell or a drafter needs (features.py), "" where there are none.
+    eos_token_ids end a text, empty where they are not known; mask_token_id is a drafter's, if it
+    has one.
     """
 
     vocab_size: int
@@ -156,6 +158,8 @@ class ModelInfo:
     weights_hash: str = ""
     features_hash: str = ""
     features_width: int = 0
+    eos_token_ids: tuple[int, ...] = ()
+    mask_token_id: int | None = None
 
 
 class Candidates(NamedTuple):

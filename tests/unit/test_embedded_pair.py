@@ -9,7 +9,7 @@ from deployments.config import model_path
 from drafter_service.config import DrafterConfig
 from drafter_service.core.ngram_table import NgramTable
 from drafter_service.load import load_engine
-from foredraft.model_files import MANIFEST, sha256
+from foredraft.model_files import MANIFEST, eos_token_ids, sha256
 
 PAIR = Path(model_path("models/embedded"))
 DOCUMENTS = {MANIFEST, "MODEL_CARD.md"}
@@ -33,6 +33,8 @@ def test_drafter_and_target_share_a_vocabulary() -> None:
         assert target[key] == drafter[key]
     engine = load_engine(DrafterConfig(model=PAIR / "drafter"))
     assert engine.info.vocab_size == target["vocab_size"]
+    assert engine.info.eos_token_ids == eos_token_ids(PAIR / "target") == (0,)
+    assert engine.info.mask_token_id == drafter["mask_token_id"]
     assert engine.info.tokenizer_hash == sha256(PAIR / "tokenizer" / "tokenizer.json")
 
 

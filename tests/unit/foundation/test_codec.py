@@ -66,6 +66,8 @@ models = st.builds(
     words,
     *(st.text(max_size=20),) * 2,
     st.integers(0, MAX_FEATURES_WIDTH),
+    eos_token_ids=tokens,
+    mask_token_id=st.none() | u32,
 )
 features = st.binary(max_size=40)
 proposals = st.sampled_from(Proposal)
@@ -240,6 +242,11 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
     (codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
     (codec.draft_opened_from_pb, drafter_pb2.DraftOpened(max_block=0), "max_block"),
+    (
+        codec.model_from_pb,
+        common_pb2.ModelInfo(eos_token_ids=[1] * 65),
+        "eos_token_ids entries",
+    ),
     (codec.propose_from_pb, drafter_pb2.Propose(base=base(), keep_len=1), "num_tokens"),
     (
         codec.propose_from_pb,

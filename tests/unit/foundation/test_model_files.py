@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foredraft.model_files import weights_hash
+import pytest
+
+from foredraft.errors import WeightsError
+from foredraft.model_files import eos_token_ids, weights_hash
 
 
 def test_checkpoints_are_told_apart_by_their_files(tmp_path: Path) -> None:
@@ -24,3 +27,16 @@ def test_checkpoints_are_told_apart_by_their_files(tmp_path: Path) -> None:
         found = weights_hash(tmp_path)
         assert found not in known
         known.add(found)
+
+
+def test_the_end_of_texts_is_what_generation_says(tmp_path: Path) -> None:
+    assert eos_token_ids(tmp_path) == ()
+    (tmp_path / "config.json").write_text('{"eos_token_id": 3}')
+    assert eos_token_ids(tmp_path) == (3,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": null}')
+    assert eos_token_ids(tmp_path) == (3,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [7, 3]}')
+    assert eos_token_ids(tmp_path) == (7, 3)
+    (tmp_path / "generation_config.json").write_text("[]")
+    with pytest.raises(WeightsError, match="generation_config"):
+        eos_token_ids(tmp_path)

@@ -66,6 +66,15 @@ def test_sizes_may_differ_where_the_tokenizer_is_the_same() -> None:
     assert "vocabulary" in (differ(replace(wider, tokenizer_hash=""), nameless) or "")
 
 
+def test_what_ends_a_drafters_texts_must_end_the_targets() -> None:
+    ending = replace(MODEL, eos_token_ids=(7, 3))
+    assert differ(replace(MODEL, eos_token_ids=(3,)), ending) is None
+    assert differ(MODEL, ending) is None and differ(ending, MODEL) is None
+    assert differ(ending, replace(MODEL, eos_token_ids=(3,))) == (
+        "drafter scripted ends texts with [3, 7], target scripted with [3]"
+    )
+
+
 async def test_a_drafter_with_a_wider_vocabulary_drafts_and_loses_only_padding() -> None:
     async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
         block = true_block(ask, prefix)

@@ -30,6 +30,7 @@ from transformers import (
 )
 
 from foredraft.errors import ConfigError, WeightsError
+from foredraft.model_files import eos_token_ids
 from tests.unit.verifier.scripted import VOCAB, CountingModel
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
@@ -240,7 +241,9 @@ def test_exact_refuses_to_start_where_it_is_not(checkpoint, monkeypatch):
     monkeypatch.setattr(numerics, "measure", lambda model: "tolerance 0.1")
     with pytest.raises(ConfigError, match=r"tolerance 0\.1"):
         load_engine(VerifierConfig(model=checkpoint, numerics="exact"))
-    assert load_engine(VerifierConfig(model=checkpoint)).info.numerics == "tolerance 0.1"
+    info = load_engine(VerifierConfig(model=checkpoint)).info
+    assert info.numerics == "tolerance 0.1"
+    assert info.eos_token_ids == eos_token_ids(checkpoint)
 
 
 def test_altered_and_unlisted_weights_are_refused(checkpoint):

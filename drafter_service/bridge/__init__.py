@@ -1,0 +1,1 @@
+"""Drafting for a target that has another tokenizer than the drafter."""
