@@ -24,7 +24,7 @@ async def table_5(experiment: Experiment) -> list[Section]:
     pair, plan = experiment.pair, experiment.plan
     searching = await pair.drafter(cps=SEARCH)
     lengths: dict[str, dict[str, Any]] = {f"k={k}": fixed(k) for k in plan.lengths}
-    goodput = {"name": "goodput", "tree": False, "lengths": (0, *plan.lengths)}
+    goodput = {"name": "goodput", "lengths": (0, *plan.lengths)}
     ways = [
         pair.way(name, searching, proposal="cps", adl=adl)
         for name, adl in (lengths | {_ADL: ADL, "goodput (ours)": goodput}).items()
