@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from verifier_service.engine import VerifierEngine
 from verifier_service.grammars import Grammars, NoGrammars, TokenGrammars
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
 from verifier_service.model.attention_native import NativeAttention, supports
-from verifier_service.model.checkpoint import load_config, longest_text
+from verifier_service.model.checkpoint import load_config, longest_text, windows
 from verifier_service.model.fused import FusedModel
 from verifier_service.model.fusion import FeatureFusion, load_fusion
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
@@ -130,6 +131,8 @@ def load_target(config: VerifierConfig) -> PagedModel:
         features_width=fusion.width if fusion else 0,
         eos_token_ids=eos_token_ids(config.model),
     )
+    # Compiled code knows no windows.
+    seen = windows(model.config)
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)
     kernels = library()
@@ -145,6 +148,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         config.forward == "auto"
         and fusion is None
         and ranks == 1
+        and not seen
         and config.attention != "matmul"
         and kernels is not None
         and fits_native(model, shape, kernels)
@@ -153,7 +157,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         weights = NativeWeights(model, shape.head_dim)
         forward = NativeForward(weights, kernels, config.threads)
         return paged(forward, PanelCaches(kernels))
-    attention = choose_attention(config, shape)
+    attention = choose_attention(config, shape, seen)
     log.info("forward of transformers, attention %s", attention.name)
     return paged(TransformersForward(model, attention), attention)
 
@@ -163,17 +167,19 @@ def load_features(config: VerifierConfig, model: Any) -> FeatureFusion | None:
     return None if config.features is None else load_fusion(config.features.model, model)
 
 
-def choose_attention(config: VerifierConfig, shape: KvShape) -> Attention:
-    """Return the attention backend that the configuration asks for.
+def choose_attention(
+    config: VerifierConfig, shape: KvShape, seen: Sequence[int | None]
+) -> Attention:
+    """Return the attention backend that the configuration asks for; seen is checkpoint.windows.
 
     Raise ConfigError where the native one is asked for and cannot be had.
     """
     kernels = library() if config.attention != "matmul" and config.device == "cpu" else None
-    if kernels is not None and supports(shape.head_dim, shape.dtype):
+    if kernels is not None and not seen and supports(shape.head_dim, shape.dtype):
         return NativeAttention(kernels)
     if config.attention == "native":
         raise ConfigError(
             "the native attention was not built here, or does not fit the model",
             param="attention",
         )
-    return MatmulAttention()
+    return MatmulAttention(seen)

@@ -89,9 +89,16 @@ class MatmulAttention:
     In bf16 on AVX-512 CPUs its rows have the same bits for every chunking and batch
     (measured at start-up, see numerics.py). A lone row is computed as two, because the
     single-row product takes another path through the library.
+
+    windows holds, for each layer, how many tokens a row sees, itself included: None for all; no
+    entries mean that none has a window. What a window hides is masked, not left out: sums keep
+    their order.
     """
 
     name = "matmul"
+
+    def __init__(self, windows: Sequence[int | None] = ()) -> None:
+        self._windows = windows
 
     def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
         size = (blocks, shape.layers, shape.kv_heads, block_tokens, shape.head_dim)
@@ -114,6 +121,7 @@ class MatmulAttention:
         scale: float,
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
+        window = self._windows[layer] if self._windows else None
         out = q.new_zeros(rows, heads, head_dim)
         for kv, blocks, start, first, count, parents in batch:
             end = start + count
@@ -124,13 +132,18 @@ class MatmulAttention:
             trunk, root = first + count - len(parents), end - len(parents)
             if trunk > first:
                 out[first:trunk] = _attend_one(
-                    q[:, first:trunk], keys[:, :root], values[:, :root], start, scale
+                    q[:, first:trunk], keys[:, :root], values[:, :root], start, scale, window
                 )
             for node in range(len(parents)):
                 row = trunk + node
                 seen = [*range(root), *(root + i for i in branch(parents, node))]
                 out[row] = _attend_one(
-                    q[:, row : row + 1], keys[:, seen], values[:, seen], len(seen) - 1, scale
+                    q[:, row : row + 1],
+                    keys[:, seen],
+                    values[:, seen],
+                    len(seen) - 1,
+                    scale,
+                    window,
                 )
         return out
 
@@ -151,7 +164,12 @@ def _in_order(cache: torch.Tensor, blocks: Sequence[int]) -> torch.Tensor:
 
 
 def _attend_one(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, scale: float
+    q: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    start: int,
+    scale: float,
+    window: int | None,
 ) -> torch.Tensor:
     """Return causal attention of q [heads, n, D], at positions from start on: [n, heads, D]."""
     heads, count, head_dim = q.shape
@@ -162,9 +180,13 @@ def _attend_one(
     n = q.shape[1]
     q = q.reshape(kv_heads, group * n, head_dim)
     scores = torch.matmul(q, keys.transpose(1, 2)).float() * scale
-    if count > 1:
-        positions = torch.arange(start, end, device=q.device)
-        hidden = torch.arange(end, device=q.device) > positions[:, None]
+    # A lone row stands behind all keys.
+    if count > 1 or window is not None:
+        positions = torch.arange(start, end, device=q.device)[:, None]
+        places = torch.arange(end, device=q.device)
+        hidden = places > positions
+        if window is not None:
+            hidden |= places <= positions - window
         scores.view(kv_heads, group, n, end).masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1).to(q.dtype)
     mixed = torch.matmul(weights, values).view(heads, n, head_dim)

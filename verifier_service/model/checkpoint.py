@@ -12,6 +12,8 @@ from foredraft.model_files import expand_compressed
 
 # These rotary embeddings change with the longest sequence of a batch, so neighbours would show.
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+# Kinds of layers; without a list of them every one has the window, if there is one.
+_SLIDING, _FULL = "sliding_attention", "full_attention"
 
 
 def load_config(path: Path) -> Any:
@@ -35,19 +37,32 @@ def load_config(path: Path) -> Any:
 
 
 def longest_text(config: Any) -> int:
-    """Return how many tokens the model holds with plain causal attention over all of them."""
+    """Return how many tokens the model holds."""
     text = config.get_text_config()
     length = getattr(text, "max_position_embeddings", None)
     if not isinstance(length, int) or length < 2:
         raise WeightsError("the model's config.json states no max_position_embeddings")
     if getattr(text, "attn_logit_softcapping", None):
         raise WeightsError("attention with soft-capped logits is not supported")
-    # Within its window a sliding attention is the full one.
-    sliding = "sliding_attention" in (getattr(text, "layer_types", None) or ["sliding_attention"])
-    window = getattr(text, "sliding_window", None)
-    if sliding and isinstance(window, int) and getattr(text, "use_sliding_window", True):
-        length = min(length, window)
     rope = getattr(text, "rope_parameters", None) or {}
     if rope.get("rope_type") in _LENGTH_DEPENDENT_ROPE:
         length = min(length, rope.get("original_max_position_embeddings") or length)
     return length
+
+
+def windows(config: Any) -> tuple[int | None, ...]:
+    """Return how many tokens, itself included, a token of each layer sees, None for all.
+
+    Empty where every layer sees any text whole. Raise WeightsError for layers of another kind.
+    """
+    text = config.get_text_config()
+    window = getattr(text, "sliding_window", None)
+    if not getattr(text, "use_sliding_window", True):
+        window = None
+    kinds = getattr(text, "layer_types", None) or [_SLIDING] * text.num_hidden_layers
+    unknown = sorted(set(kinds) - {_SLIDING, _FULL})
+    if unknown:
+        raise WeightsError(f"layers of type {unknown[0]} are not supported")
+    if not isinstance(window, int) or window >= longest_text(config) or _SLIDING not in kinds:
+        return ()
+    return tuple(window if kind == _SLIDING else None for kind in kinds)

@@ -51,7 +51,7 @@ def _registered_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it: q [1, heads, rows, D] -> [1, rows, heads, D].
 
-    (Windows are of no concern: checkpoint.longest_text keeps texts within them.)
+    The backend knows the layers' windows by itself.
     """
     if s_aux is not None or softcap is not None:
         kind = "sinks" if s_aux is not None else "soft-capped logits"

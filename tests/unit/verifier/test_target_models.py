@@ -31,12 +31,14 @@ from transformers import (
 
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import eos_token_ids
+from foredraft.tree import branch
 from tests.unit.verifier.scripted import VOCAB, CountingModel
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_engine, load_target
 from verifier_service.model.attention import KvShape, MatmulAttention, Rows
 from verifier_service.model.attention_native import NativeAttention
+from verifier_service.model.checkpoint import windows
 from verifier_service.model.hf import filled
 from verifier_service.model.native import library
 from verifier_service.model.port import Segment, alloc
@@ -57,6 +59,7 @@ KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
+_MIXED = ["sliding_attention", "full_attention"]
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
 
@@ -111,8 +114,10 @@ def test_fp32_equals_transformers(checkpoint, attention):
     ("config", "kind", "fields"),
     [
         (MistralConfig, MistralForCausalLM, {"sliding_window": 200}),
+        (MistralConfig, MistralForCausalLM, {"sliding_window": 30}),
         (GemmaConfig, GemmaForCausalLM, {}),
         (Gemma3TextConfig, Gemma3ForCausalLM, {"sliding_window": 200}),
+        (Gemma3TextConfig, Gemma3ForCausalLM, {"sliding_window": 30, "layer_types": _MIXED}),
         (Qwen3MoeConfig, Qwen3MoeForCausalLM, _EXPERTS),
     ],
 )
@@ -124,6 +129,27 @@ def test_other_families_equal_transformers_too(config, kind, fields, tmp_path):
     for size in (120, 17):
         found = in_chunks(model, alloc(model, 120), TEXT, size)
         np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_a_tree_under_windows_has_the_logits_of_its_branches(tmp_path):
+    torch.manual_seed(0)
+    windowed = MistralConfig(**SIZES | {"sliding_window": 12})
+    MistralForCausalLM(windowed).save_pretrained(tmp_path)
+    model = load_target(VerifierConfig(model=tmp_path, dtype="fp32"))
+    slot = alloc(model, 120)
+    model.forward([Segment(slot, 0, TEXT[:40], 0)])
+    parents, nodes = (-1, 0, 0, 2, -1), TEXT[41:46]
+    found = model.forward([Segment(slot, 40, TEXT[40:46], 5, parents)])
+    for node, row in enumerate(found):
+        path = [TEXT[40], *(nodes[i] for i in branch(parents, node))]
+        own = model.forward([Segment(slot, 40, path, 1)])[0]
+        np.testing.assert_allclose(row, own, atol=2e-4)
+
+
+def test_layers_of_another_kind_are_refused(tmp_path):
+    chunked = Gemma3TextConfig(**SIZES | {"layer_types": ["chunked_attention", "full_attention"]})
+    with pytest.raises(WeightsError, match="chunked_attention"):
+        windows(chunked)
 
 
 def test_attention_that_is_not_ours_is_refused(tmp_path):
