@@ -67,7 +67,7 @@ class KvManager:
         for key in sorted(reading, key=lambda key: -sessions[key].cached):
             session = sessions[key]
             shareable = session.shareable
-            session.cached = self._kv.adopt(key, shareable, session.cached)
+            session.take_over(self._kv.adopt(key, shareable, session.cached))
             due = self._kv.due(key, session.text, session.cached)
             whole = session.cached % self._model.block_tokens == 0
             shared = session.cached + self._model.block_tokens <= len(shareable)

@@ -49,7 +49,8 @@ class Session:
     no round has asked for; while a round is under way there are none. logprobs is how many likely
     tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
     of known. heard are those of the prefix's tokens, until the first verdict; None if not asked.
-    features are those of the text, as passes tell them; None if not asked.
+    features are those of the text, as passes tell them; None if not asked. adopted counts the
+    tokens that another session read, since the last verdict.
     A dormant session has lost its KV and waits for its next round.
     """
 
@@ -66,6 +67,7 @@ class Session:
     heard: list[TokenLogprobs] | None = None
     features: FeatureLog | None = None
     cached: int = 0
+    adopted: int = 0
     known: list[int] = field(default_factory=list)
     known_logprobs: list[TokenLogprobs] = field(default_factory=list)
     pending: Pending | None = None
@@ -182,6 +184,11 @@ class Session:
         if self.heard is not None:
             return ()
         return self.text if self.features is None else self.tokens[: self.features.told]
+
+    def take_over(self, end: int) -> None:
+        """Take note that KV of the text up to end is there, what was lacking read by another."""
+        self.adopted += end - self.cached
+        self.cached = end
 
     def read(self, rows: int) -> None:
         """Take note that the next rows of the text have KV now."""
@@ -300,8 +307,9 @@ class Session:
             tuple(pending.logprobs),
             tuple(self.heard or ()),
             b"" if self.features is None else self.features.tell(len(self.tokens) - 1),
+            self.adopted,
         )
-        self.heard = None
+        self.heard, self.adopted = None, 0
         self.last = (pending.round, verdict)
         return verdict
 

@@ -40,7 +40,9 @@ class Answer:
         choices = [self._choice(index, a.delta) for index, a in enumerate(answers)]
         return self._head | {
             "choices": choices,
-            "usage": usage(self._prompt_tokens, sum(len(a.tokens) for a in answers)),
+            "usage": self._usage(
+                [a.cached_tokens for a in answers], sum(len(a.tokens) for a in answers)
+            ),
             "metrics": self._metrics([a.report for a in answers]),
         }
 
@@ -49,7 +51,7 @@ class Answer:
     ) -> AsyncIterator[bytes]:
         """The server-sent events of a stream; an error becomes an event, then [DONE]."""
         options = self._request.stream_options
-        completion_tokens = 0
+        completion_tokens, cached = 0, [0] * len(self._choices)
         reports: list[dict[str, Any] | None] = [None] * len(self._choices)
         try:
             async with aclosing(rest):
@@ -57,11 +59,12 @@ class Answer:
                 while item is not None:
                     index, delta = item
                     completion_tokens += len(delta.tokens)
+                    cached[index] += delta.cached_tokens
                     reports[index] = delta.report or reports[index]
                     if delta.text or delta.tokens or delta.finish_reason:
                         chunk = self._head | {"choices": [self._choice(index, delta)]}
                         if options and options.continuous_usage_stats:
-                            chunk["usage"] = usage(self._prompt_tokens, completion_tokens)
+                            chunk["usage"] = self._usage(cached, completion_tokens)
                         yield sse(chunk)
                     item = await anext(rest, None)
             if options and options.include_usage:
@@ -69,13 +72,19 @@ class Answer:
                     self._head
                     | {
                         "choices": [],
-                        "usage": usage(self._prompt_tokens, completion_tokens),
+                        "usage": self._usage(cached, completion_tokens),
                         "metrics": self._metrics(reports),
                     }
                 )
         except ForedraftError as error:
             yield sse(errors.body_of(error))
         yield DONE
+
+    def _usage(self, cached: Sequence[int], completion_tokens: int) -> dict[str, Any]:
+        """Return the usage object; of a prompt's answers, all but the one that read it share."""
+        each = self._request.samples
+        shared = (min(cached[at : at + each]) for at in range(0, len(cached), each))
+        return usage(self._prompt_tokens, sum(shared), completion_tokens)
 
     def _metrics(self, reports: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
         """Return the speculation report, one for each choice where there are several.

@@ -205,10 +205,14 @@ class ModelNotFound(InvalidRequest):
     kind = "not_found_error"
 
 
-def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Return the usage object; only tokens that were emitted count as completion."""
+def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> dict[str, Any]:
+    """Return the usage object; only tokens that were emitted count as completion.
+
+    cached_tokens of the prompts' had been read for an earlier request.
+    """
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
     }

@@ -22,6 +22,7 @@ from deployments.ingress.answer import Answer
 from deployments.ingress.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
 from deployments.ingress.echo import Written
 from deployments.ingress.merge import merged
+from deployments.ingress.metrics import Metrics
 from deployments.ingress.streaming import Collected, Delta, Stops, deltas
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.memory import Memories
@@ -57,6 +58,7 @@ class Ingress:
         self._drafters = PinnedReplicas(drafters, DrafterClient)
         self._verifiers = PinnedReplicas(verifiers, VerifierClient)
         self._memories = Memories()
+        self._metrics = Metrics()
         self._started = int(time.time())
 
     @app.post("/v1/completions")
@@ -100,7 +102,8 @@ class Ingress:
             self._memories.of(kind),
         )
         stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        return deltas(events, self._tokenizer, stops, how(generation, config))
+        decoded = how(generation, config)
+        return deltas(events, self._tokenizer, stops, decoded, self._metrics.ended)
 
     @app.get("/v1/models")
     async def models(self) -> dict[str, Any]:

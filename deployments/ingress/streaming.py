@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,20 +13,24 @@ from tokenizers import Tokenizer
 
 from deployments.ingress.detokenizer import TextStream
 from deployments.ingress.report import speculation
-from deployments.orchestrator.report import How, Tally
+from deployments.orchestrator.report import How, SpeculationReport, Tally
 from deployments.orchestrator.request import StepEvent, Summary
 from foredraft.types import Committed, FinishReason, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one committed block adds to the answer; the last one has a finish reason and report."""
+    """What one committed block adds to the answer; the last one has a finish reason and report.
+
+    cached_tokens of the prompt had been read for another request; the first block tells.
+    """
 
     text: str
     tokens: tuple[Committed, ...] = ()
     finish_reason: FinishReason | None = None
     report: dict[str, Any] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Collected:
     finish_reason: FinishReason | None = None
     report: dict[str, Any] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
 
     @property
     def delta(self) -> Delta:
@@ -64,6 +69,7 @@ class Collected:
         self.finish_reason = delta.finish_reason or self.finish_reason
         self.report = delta.report or self.report
         self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
+        self.cached_tokens += delta.cached_tokens
 
 
 async def deltas(
@@ -71,9 +77,11 @@ async def deltas(
     tokenizer: Tokenizer,
     stops: Stops,
     how: How,
+    ended: Callable[[SpeculationReport], None],
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
 
+    ended is told the report of a session that came to its own end.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
@@ -85,6 +93,7 @@ async def deltas(
             if isinstance(event, Summary):
                 last = text.finish()
                 reason = FinishReason.STOP if last.stopped else event.finish
+                ended(event.report)
                 yield Delta(last.text, (), reason, speculation(event.report))
                 return
             tally.add(event.tokens, event.stats)
@@ -98,10 +107,15 @@ async def deltas(
                 if piece.stopped:
                     report = tally.report(time.monotonic() - start, 0, 0)
                     kept = event.tokens[:count]
-                    told = event.prompt_logprobs
-                    yield Delta(sent, kept, FinishReason.STOP, speculation(report), told)
+                    told, cached = event.prompt_logprobs, event.cached_tokens
+                    yield Delta(sent, kept, FinishReason.STOP, speculation(report), told, cached)
                     return
-            yield Delta(sent, event.tokens, prompt_logprobs=event.prompt_logprobs)
+            yield Delta(
+                sent,
+                event.tokens,
+                prompt_logprobs=event.prompt_logprobs,
+                cached_tokens=event.cached_tokens,
+            )
 
 
 def sse(body: dict[str, Any]) -> bytes:

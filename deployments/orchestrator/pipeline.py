@@ -143,7 +143,7 @@ class _Run:
             decision=decision,
         )
         self._tally.add(step.tokens, stats)
-        self._untold = StepEvent(step.tokens, stats, step.prompt_logprobs)
+        self._untold = StepEvent(step.tokens, stats, step.prompt_logprobs, step.cached_tokens)
         if first:
             # Somebody waits for the first tokens.
             await self._tell(emit)

@@ -48,12 +48,14 @@ class GenerationRequest:
 class StepEvent:
     """The tokens that one round committed, at least one, and what the round cost.
 
-    prompt_logprobs, if they were asked for, come with the first one: none for the first token.
+    prompt_logprobs, if they were asked for, come with the first one: none for the first token. So
+    does cached_tokens: how many of the prompt's had been read for another request.
     """
 
     tokens: tuple[Committed, ...]
     stats: RoundStats
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

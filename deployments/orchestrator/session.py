@@ -196,6 +196,7 @@ class Session:
         # Of the newest token there are none: it was not fed yet.
         told = asked.base.prefix_len + verdict.accepted + len(verdict.next_tokens) - 1
         self._features.arrived(verdict.features, told)
+        first = not self.generated
         done = commit(asked, verdict, Ending(self.wanted, self._stops))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish
@@ -209,6 +210,7 @@ class Session:
             ran_ahead=bool(self._predicted),
             hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
             prompt_logprobs=verdict.prompt_logprobs,
+            cached_tokens=min(verdict.cached_tokens, len(self._request.prompt)) if first else 0,
         )
 
     # The drafter.

@@ -32,6 +32,7 @@ class Step:
 
     kept counts the committed draft tokens. observation is None for a plain round. ran_ahead says
     that a block was asked for meanwhile, hit that the outcome was the one it was asked for.
+    cached_tokens of the prompt were not read for this request; the first one tells.
     """
 
     asked: Round
@@ -41,3 +42,4 @@ class Step:
     ran_ahead: bool
     hit: bool
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0

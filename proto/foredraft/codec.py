@@ -363,6 +363,7 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         logprobs=[logprobs_to_pb(t) for t in v.logprobs],
         prompt_logprobs=[logprobs_to_pb(t) for t in v.prompt_logprobs],
         features=v.features,
+        cached_tokens=v.cached_tokens,
     )
 
 
@@ -373,6 +374,7 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         raise InvalidRequest("path must be empty or have `accepted` entries", param="path")
     if len(m.logprobs) not in (0, m.accepted + len(m.next_tokens)):
         raise InvalidRequest("logprobs must be empty or tell of every token", param="logprobs")
+    limits.check_range("cached_tokens", m.cached_tokens, 0, limits.MAX_PREFIX)
     return Verdict(
         base_from_pb(m.base),
         m.accepted,
@@ -382,4 +384,5 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         tuple(logprobs_from_pb(t) for t in m.logprobs),
         tuple(logprobs_from_pb(t) for t in m.prompt_logprobs),
         m.features,
+        m.cached_tokens,
     )

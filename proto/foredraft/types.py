@@ -213,6 +213,7 @@ class Verdict:
     each next token, if the session asked for them; prompt_logprobs, in the first verdict, one for
     each token of the prefix but the first. features are the fused ones (features.py) of the tokens
     committed by now, except the last, that no earlier verdict brought; if the session asked.
+    cached_tokens of the text were not read for this verdict, because another session had.
     """
 
     base: Base
@@ -223,6 +224,7 @@ class Verdict:
     logprobs: tuple[TokenLogprobs, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     features: bytes = b""
+    cached_tokens: int = 0
 
     @property
     def kept(self) -> Sequence[int]:

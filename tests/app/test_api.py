@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import aiohttp
 import pytest
+import ray
 
 from deployments.cluster import RunningCluster
 
@@ -149,3 +151,20 @@ async def test_models_and_health(cluster: RunningCluster) -> None:
         async with http.get(f"{cluster.url}/health") as answer:
             assert answer.status == 200
             assert (await answer.json())["verifier"]["numerics"]
+
+
+async def test_a_refused_drafter_is_told_of_and_counted(cluster: RunningCluster) -> None:
+    # The cluster's drafter has no AR model.
+    body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "speculative": {"proposal": "ar"}}
+    _, answer = await post(cluster, body)
+    assert answer["metrics"]["speculative_decoding"]["drafter_refusal"]
+    assert answer["usage"]["completion_tokens"] == 4
+    port = ray.nodes()[0]["MetricsExportPort"]
+    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+        while True:
+            async with http.get(f"http://127.0.0.1:{port}/metrics") as found:
+                told = await found.text()
+            if "foredraft_drafter_refusals" in told:
+                return
+            # Ray's replicas report every few seconds.
+            await asyncio.sleep(1)

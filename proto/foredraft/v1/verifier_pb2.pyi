@@ -84,7 +84,7 @@ class VerifyOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs", "features")
+    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs", "features", "cached_tokens")
     BASE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     NEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,7 @@ class Verdict(_message.Message):
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     accepted: int
     next_tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -101,4 +102,5 @@ class Verdict(_message.Message):
     logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
     features: bytes
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., features: _Optional[bytes] = ...) -> None: ...
+    cached_tokens: int
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., features: _Optional[bytes] = ..., cached_tokens: _Optional[int] = ...) -> None: ...

@@ -180,6 +180,17 @@ def test_origins_of_a_full_match_a_mismatch_and_a_plain_round() -> None:
     assert [c.origin for c in step.tokens] == [Origin.PLAIN, Origin.PLAIN]
 
 
+def test_what_of_the_prompt_was_cached_is_told_once() -> None:
+    session = opened_session()
+    told = []
+    for _ in range(2):
+        verdict = Verdict(session.next_round(1).base, 0, (1,), cached_tokens=2)
+        step = session.verdict_arrived(verdict)
+        assert step is not None
+        told.append(step.cached_tokens)
+    assert told == [2, 0]
+
+
 def test_a_stop_token_inside_a_kept_draft_ends_the_request_there() -> None:
     session = opened_session(stop_token_ids=(8,))
     session.draft_arrived(*answer(ask(session, 3), 7, 8, 9))

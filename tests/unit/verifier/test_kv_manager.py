@@ -47,6 +47,8 @@ def test_sessions_opened_at_once_read_a_common_prompt_once(rows: int) -> None:
     # The whole blocks once; what is behind them, and the last token, by each.
     assert fed(model) == 3 * BLOCK + 4 * 5
     assert engine.kv.shared_tokens == 3 * 3 * BLOCK
+    # One of them read the prompt, and each says what it was spared.
+    assert sorted(results[h].cached_tokens for h in handles) == [0, *[3 * BLOCK] * 3]
     for handle in handles:
         engine.close(handle)
     assert model.pool.available == model.pool.total
