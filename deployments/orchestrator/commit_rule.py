@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import repeat, starmap
 
+from deployments.orchestrator.adl import Observation
+from deployments.orchestrator.steps import Draft
 from foredraft.errors import CorruptModelOutput
 from foredraft.limits import MAX_PLAIN_STEPS
-from foredraft.tree import ROOT, explicit, is_branch
+from foredraft.tree import ROOT, explicit, first_branch, is_branch
 from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
 
 
@@ -68,3 +70,15 @@ def _first_origin(asked: Round, verdict: Verdict) -> Origin:
     parents = explicit(asked.parents, len(asked.draft))
     end = verdict.kept[-1] if verdict.kept else ROOT
     return Origin.CORRECTION if end in parents else Origin.BONUS
+
+
+def observed(draft: Draft, asked: Round, verdict: Verdict, kept: int) -> Observation:
+    """Return what a round's draft came to, of which so many tokens were committed."""
+    places = (draft.trimmed + node for node in verdict.kept[:kept])
+    return Observation(
+        draft.request.num_tokens,
+        draft.block.generated_len,
+        draft.trimmed + kept,
+        whole=list(verdict.kept[:kept]) == first_branch(explicit(asked.parents, len(asked.draft))),
+        places=(*range(draft.trimmed), *places),
+    )

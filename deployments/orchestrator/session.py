@@ -8,23 +8,26 @@ committed tokens. Nothing here reads a clock or does I/O.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from deployments.orchestrator.adl import Observation
-from deployments.orchestrator.commit_rule import Ending, check, check_logprobs, commit
+from deployments.orchestrator.arrived import ArrivedBlocks
+from deployments.orchestrator.commit_rule import (
+    Ending,
+    check,
+    check_logprobs,
+    commit,
+    observed,
+)
 from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.copying import copied
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.features import FeatureRelay
+from deployments.orchestrator.opens import draft_open, verify_open
 from deployments.orchestrator.request import GenerationRequest
-from deployments.orchestrator.run_ahead import Prediction, SpeculationCache, predict
-from deployments.orchestrator.staleness import is_readable, reconcile
+from deployments.orchestrator.run_ahead import Prediction, predict
+from deployments.orchestrator.staleness import is_readable
 from deployments.orchestrator.steps import Draft, Step
-from deployments.orchestrator.vocabulary import differ, same, within
+from deployments.orchestrator.vocabulary import differ, same
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
-from foredraft.streams import DRAFT, substream
-from foredraft.tree import explicit, first_branch
 from foredraft.types import (
     Acceptance,
     Base,
@@ -45,8 +48,6 @@ from foredraft.types import (
 # The wire's token ids, while the target is not known yet.
 MAX_VOCAB = 1 << 32
 SIMPLE = DraftParams()
-# Outcomes drafted for ahead of a verdict; one until run-ahead covers several.
-RUN_AHEAD_OUTCOMES = 1
 
 
 class Session:
@@ -67,15 +68,10 @@ class Session:
         self._in_flight: Round | None = None
         self._verifying: Draft | None = None
         self._predicted: tuple[Prediction, ...] = ()
-        self._ahead: SpeculationCache[tuple[Propose, DraftBlock]] = SpeculationCache(
-            RUN_AHEAD_OUTCOMES
-        )
-        self._ready: tuple[Propose, DraftBlock] | None = None
+        self._blocks = ArrivedBlocks(self._prefix)
         self._target: ModelInfo | None = None
         self._view: DrafterView | None = None
         self._opening_len = 0
-        # The hash of the prefix after which the drafter had nothing to propose.
-        self._barren: int | None = None
         self._untold = request.prompt_logprobs
         self.finish: FinishReason | None = None
 
@@ -121,25 +117,8 @@ class Session:
 
     def verify_open(self, max_draft: int, acceptance: Acceptance) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
-        request = self._request
-        features_hash, features_from = self._features.ask()
-        return VerifyOpen(
-            request.session_id,
-            tuple(self._prefix.tokens),
-            request.sampling,
-            self.wanted,
-            min(max_draft, self.wanted - 1),
-            request.stop_token_ids,
-            acceptance,
-            replace(request.logits, prompt_len=len(request.prompt)),
-            request.logprobs,
-            request.grammar,
-            # What the first verdict brought is not asked for again.
-            request.prompt_logprobs and not self.generated,
-            request.cache_salt,
-            features_hash,
-            features_from,
-        )
+        told = self._features.ask()
+        return verify_open(self._request, self._prefix, max_draft, acceptance, told)
 
     def verifier_opened(self, model: ModelInfo) -> None:
         """Take note of the target; raise Unavailable if it is another one than before."""
@@ -153,7 +132,7 @@ class Session:
         if self._in_flight is None:
             return
         if self._verifying is not None:
-            self._ready = (self._verifying.request, self._verifying.block)
+            self._blocks.put_back(self._verifying.request, self._verifying.block)
         self._in_flight = None
         self._round += 1
 
@@ -175,8 +154,7 @@ class Session:
             draft.q if draft else (),
         )
         self._predicted = ()
-        self._ready = None
-        self._ahead.clear()
+        self._blocks.clear()
         return self._in_flight
 
     def verdict_arrived(self, verdict: Verdict) -> Step | None:
@@ -196,7 +174,7 @@ class Session:
         # Of the newest token there are none: it was not fed yet.
         told = asked.base.prefix_len + verdict.accepted + len(verdict.next_tokens) - 1
         self._features.arrived(verdict.features, told)
-        first = not self.generated
+        first, draft = not self.generated, self._verifying
         done = commit(asked, verdict, Ending(self.wanted, self._stops))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish
@@ -206,7 +184,7 @@ class Session:
             asked=asked,
             tokens=done.tokens,
             kept=done.kept,
-            observation=self._observation(asked, verdict, done.kept),
+            observation=observed(draft, asked, verdict, done.kept) if draft else None,
             ran_ahead=bool(self._predicted),
             hit=any(self._prefix.starts_with(p.base) for p in self._predicted),
             prompt_logprobs=verdict.prompt_logprobs,
@@ -221,24 +199,9 @@ class Session:
         acceptance: Acceptance,
         params: DraftParams = SIMPLE,
     ) -> DraftOpen:
-        """Return the open that (re)attaches a drafter at the committed prefix.
-
-        Only the rule coupled may see drafts made with the target's own noise: under any other,
-        which of them were refused would tell of the noise that later tokens are drawn with.
-        """
+        """Return the open that (re)attaches a drafter at the committed prefix."""
         self._opening_len = len(self._prefix)
-        request = self._request
-        sampling = request.sampling
-        if acceptance is not Acceptance.COUPLED:
-            sampling = replace(sampling, seed=substream(sampling.seed, DRAFT, 0))
-        return DraftOpen(
-            request.session_id,
-            tuple(self._prefix.tokens),
-            sampling,
-            proposal,
-            self._end,
-            params,
-        )
+        return draft_open(self._request, self._prefix, proposal, acceptance, params)
 
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: proposals can be asked for."""
@@ -251,7 +214,7 @@ class Session:
 
     def draft_request(self, length: int) -> Propose | None:
         """Return the request for up to length tokens after the committed prefix, if any use."""
-        if self._barren == self._prefix.hash:
+        if self._blocks.in_vain:
             return None
         return self._propose(Prediction((), self.base), length)
 
@@ -261,7 +224,8 @@ class Session:
         """
         count = min(length, self.wanted - 1)
         found = copied(self._prefix, self.base, count, shortest, self._stops)
-        self._ready = found or self._ready
+        if found is not None:
+            self._blocks.put_back(*found)
         return found is not None
 
     def run_ahead_request(self, length: int) -> Propose | None:
@@ -289,20 +253,11 @@ class Session:
         known = self._view.opened.model.vocab_size if self._view else self._vocab_size
         if not is_readable(block, known):
             raise CorruptModelOutput("the drafter answered unknown tokens, or no tree of them")
-        if block.base.prefix_len > len(self._prefix):
-            self._ahead.put(block.base.prefix_hash, (request, block))
-        elif self._left_of(request, block) is not None:
-            self._ready = (request, block)
-        elif not block.tokens:
-            self._barren = block.base.prefix_hash
+        self._blocks.put(request, block, self._vocab_size)
 
     def draft(self) -> Draft | None:
         """Return the draft at hand for the committed prefix, None if there is none."""
-        for arrived in (self._ahead.get(self._prefix.hash), self._ready):
-            draft = self._left_of(*arrived) if arrived else None
-            if draft is not None:
-                return draft
-        return None
+        return self._blocks.draft(self._vocab_size)
 
     # Rules.
 
@@ -318,25 +273,6 @@ class Session:
         keep_len, append, self._view = self._view.name(self._prefix.tokens, after.tokens)
         return Propose(after.base, keep_len, append, count, features)
 
-    def _left_of(self, request: Propose, block: DraftBlock) -> Draft | None:
-        return reconcile(self._prefix, request, within(block, self._vocab_size))
-
     @property
     def _vocab_size(self) -> int:
         return self._target.vocab_size if self._target else MAX_VOCAB
-
-    def _observation(self, asked: Round, verdict: Verdict, kept: int) -> Observation | None:
-        draft = self._verifying
-        if draft is None:
-            return None
-        parents = explicit(asked.parents, len(asked.draft))
-        return Observation(
-            draft.request.num_tokens,
-            draft.block.generated_len,
-            draft.trimmed + kept,
-            whole=list(verdict.kept[:kept]) == first_branch(parents),
-            places=(
-                *range(draft.trimmed),
-                *(draft.trimmed + node for node in verdict.kept[:kept]),
-            ),
-        )
