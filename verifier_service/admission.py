@@ -1,10 +1,11 @@
-"""What must hold of an open before a session gets anything. Pure."""
+"""What must hold of an open, and of a round, before anything is done about it. Pure."""
 
 from __future__ import annotations
 
 from foredraft import limits
 from foredraft.errors import InvalidRequest
-from foredraft.types import ModelInfo, VerifyOpen
+from foredraft.tree import check_parents, is_path
+from foredraft.types import ModelInfo, Round, VerifyOpen
 
 
 def check_open(request: VerifyOpen, info: ModelInfo) -> int:
@@ -33,6 +34,23 @@ def check_open(request: VerifyOpen, info: ModelInfo) -> int:
         limits.check_range("prompt_logprobs entries", entries, 0, limits.MAX_PROMPT_LOGPROBS)
     _check_logits(request, info)
     return commit_limit
+
+
+def check_round(request: Round, vocab_size: int, max_draft: int, trees: bool) -> None:
+    """Raise InvalidRequest naming the field where a round's draft is none, whatever the session.
+
+    max_draft is what the open announced; trees says whether the session's rule verifies them.
+    """
+    check_parents("parents", request.parents, len(request.draft))
+    limits.check_tokens("draft", request.draft, vocab_size)
+    limits.check_range("draft length", len(request.draft), 0, max_draft)
+    limits.check_candidates("q", request.q, request.draft)
+    for candidates in request.q:
+        limits.check_tokens("q", candidates.tokens, vocab_size)
+    if not (trees or is_path(request.parents)):
+        raise InvalidRequest("only the acceptance rule coupled verifies trees", param="parents")
+    if not request.draft:
+        limits.check_range("plain_steps", request.plain_steps, 1, limits.MAX_PLAIN_STEPS)
 
 
 def _check_logits(request: VerifyOpen, info: ModelInfo) -> None:

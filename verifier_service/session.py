@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foredraft import limits
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.prefix import extend_hash
-from foredraft.tree import branch, check_parents, explicit, is_path
+from foredraft.tree import branch, explicit, is_path
 from foredraft.types import Base, Round, Timings, TokenLogprobs, Verdict
+from verifier_service.admission import check_round
 from verifier_service.core.batching import Share, Work
 from verifier_service.core.known import walk
 from verifier_service.core.logits import Shaper
@@ -92,16 +92,7 @@ class Session:
                 f"this session holds another one, of {len(self.tokens)}",
                 param="base",
             )
-        check_parents("parents", request.parents, len(request.draft))
-        limits.check_tokens("draft", request.draft, vocab_size)
-        limits.check_range("draft length", len(request.draft), 0, self.max_draft)
-        limits.check_candidates("q", request.q, request.draft)
-        for candidates in request.q:
-            limits.check_tokens("q", candidates.tokens, vocab_size)
-        if not (self.rule.trees or is_path(request.parents)):
-            raise InvalidRequest("only the acceptance rule coupled verifies trees", param="parents")
-        if not request.draft:
-            limits.check_range("plain_steps", request.plain_steps, 1, limits.MAX_PLAIN_STEPS)
+        check_round(request, vocab_size, self.max_draft, self.rule.trees)
         if len(self.tokens) >= self.commit_limit:
             raise InvalidRequest("max_new_tokens are committed already", param="max_new_tokens")
         if len(self.tokens) + len(request.draft) + 1 > self.max_len:
