@@ -83,7 +83,7 @@ async def test_answers_to_one_prompt_read_it_once(cluster: RunningCluster) -> No
     assert await kv_shared(cluster) - before == 3 * 128
     # One of the four read the prompt; what comes later need not.
     assert whole["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
-    asked = body | {"n": 2, "cache_salt": "n"}
+    asked = body | {"n": 2, "return_token_ids": True, "cache_salt": "n"}
     _, later = await post(cluster, asked)
     assert later["usage"]["prompt_tokens_details"] == {"cached_tokens": 128}
     assert (await streamed(cluster, asked))[1] == later["usage"]
