@@ -154,23 +154,27 @@ class GoodputController:
         tokens = self.expected(state)
         rates = {n: tokens[n] / state.drafted.at(n) for n in drafting}
         best = max(rates, key=rates.__getitem__)
-        why = f"{rates[best]:.0f} tokens/s expected"
-        last = state.rounds % _TRY_EVERY
-        if not last:
-            # The longest tells of all others, if it is not itself the one in use.
-            best = drafting[len(drafting) // 2] if best == drafting[-1] else drafting[-1]
-            why = "is measured again"
-        if 0 not in self.lengths:
-            return best, why
+        expected = f"{rates[best]:.0f} tokens/s with {best} drafted"
+        if 0 in self.lengths:
+            if not state.plain.weight and state.rounds >= self.probe_rounds:
+                return 0, "plain decoding is measured"
+            plain = self._plainly(state)
+            if plain > self.margin * rates[best]:
+                if state.plain_tokens >= self.probe_tokens:
+                    return best, "a draft is tried again"
+                return 0, f"{plain:.0f} tokens/s plainly, {expected}"
+            expected += f", {plain:.0f} plainly"
+        if state.rounds % _TRY_EVERY:
+            return best, expected
+        # The longest tells of all others, if it is not itself the one in use.
+        tried = drafting[len(drafting) // 2] if best == drafting[-1] else drafting[-1]
+        return tried, "is measured again"
+
+    def _plainly(self, state: GoodputState) -> float:
+        """Return the tokens per second of plain decoding, 0 before it was measured."""
         if not state.plain.weight:
-            due = state.rounds >= self.probe_rounds
-            return (0, "plain decoding is measured") if due else (best, why)
-        plain = self.plain_steps / state.plain.at(self.plain_steps)
-        if plain <= self.margin * rates[best]:
-            return best, f"{why}, {plain:.0f} plainly"
-        if state.plain_tokens >= self.probe_tokens:
-            return best, "a draft is tried again"
-        return 0, f"{plain:.0f} tokens/s plainly, {rates[best]:.0f} with {best} drafted"
+            return 0.0
+        return self.plain_steps / state.plain.at(self.plain_steps)
 
 
 def _ease(state: GoodputState) -> float:

@@ -6,31 +6,19 @@ as the public code does it: cat(logits[:1], logits[:-1]).
 
 from __future__ import annotations
 
-import asyncio
 import json
-import uuid
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from deployments.orchestrator.config import FixedConfig, OrchestratorConfig
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest, StepEvent
-from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.families.adapter import FamilyDrafter
 from drafter_service.load import load_engine, load_model
 from drafter_service.model.port import BlockRequest
 from foredraft.errors import WeightsError
-from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
-from tests.unit.drafter.public_checkpoints import CASES, EOS, MASK, VOCAB, Case, write
-from tests.unit.drafter.scripted import asking
-from tests.unit.verifier.scripted import RandomModel, make_engine
-from verifier_service.runner import Runner
+from tests.unit.drafter.public_checkpoints import CASES, MASK, VOCAB, Case, write
 
 
 def config_of(case: Case, folder: Path, **fields: Any) -> DrafterConfig:
@@ -68,52 +56,6 @@ def test_logits_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     found = drafter.logits(requests)
     wanted = torch.cat([expected(case, reference, text, slots) for text, slots in texts])
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_a_checkpoint_drafts_through_the_engine(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    write(case, tmp_path / "model")
-    engine = load_engine(config_of(case, tmp_path / "model", max_block=8))
-    prefix = (5, 9, 33, 7, 12, 50, 3, 9)
-    for proposal in (Proposal.COUPLED, Proposal.CPS, Proposal.TREE, Proposal.SAMPLED):
-        sampling = SamplingParams(0.8, seed=4)
-        handle, opened = engine.open(DraftOpen(proposal, prefix, sampling, proposal, 60))
-        assert opened.max_block >= 7
-        [block] = engine.propose([(handle, asking(proposal, prefix, 8, 6))])
-        assert isinstance(block, DraftBlock)
-        assert 0 < len(block.tokens) <= 6 and MASK not in block.tokens
-
-
-async def decoded(drafter: LocalDrafter, runner: Runner, speculate: bool) -> list[int]:
-    request = GenerationRequest(
-        uuid.uuid4().hex, (5, 9, 33), SamplingParams(0.7, seed=2), 24, (EOS,), speculate=speculate
-    )
-    config = OrchestratorConfig(
-        proposal=Proposal.TREE, adl=FixedConfig(k=6), draft_deadline_ms=5000
-    )
-    tokens: list[int] = []
-    async for event in generate(request, drafter, LocalVerifier(runner), config):
-        if isinstance(event, StepEvent):
-            tokens += [each.token for each in event.tokens]
-    return tokens
-
-
-@pytest.mark.parametrize("name", CASES)
-async def test_decoding_with_a_family_is_lossless(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    write(case, tmp_path / "model")
-    runner = Runner(lambda: make_engine(RandomModel(vocab=VOCAB)))
-    batcher = Batcher(partial(load_engine, config_of(case, tmp_path / "model", max_block=8)), 16)
-    await asyncio.gather(runner.ready(), batcher.start())
-    try:
-        drafter = LocalDrafter(batcher)
-        plain = await decoded(drafter, runner, speculate=False)
-        assert await decoded(drafter, runner, speculate=True) == plain
-        assert batcher.stats()["blocks"] > 3
-    finally:
-        await batcher.stop()
-        await runner.stop()
 
 
 @pytest.mark.parametrize(

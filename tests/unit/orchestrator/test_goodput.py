@@ -68,6 +68,17 @@ def test_a_losing_session_tries_a_draft_again_and_comes_back() -> None:
     assert goodput.next_length(state) == 8
 
 
+def test_trying_the_longest_again_does_not_make_plain_decoding_win() -> None:
+    goodput = controller()
+    state = live(goodput, 14, accepted=2, row_s=0.4, plain_s=0.75)
+    chosen = []
+    for _ in range(64):
+        chosen.append(goodput.next_length(state))
+        state = live(goodput, 1, accepted=2, row_s=0.4, plain_s=0.75, state=state)
+    # Eight drafted tokens lose to plain decoding; it is compared with the best length.
+    assert 0 not in chosen and 1 <= chosen.count(8) <= 2
+
+
 def test_without_0_it_never_stops_drafting() -> None:
     goodput = controller(lengths=(2, 4))
     assert goodput.next_length(live(goodput, 40, accepted=0, row_s=9.0)) == 2
