@@ -21,7 +21,7 @@ import torch
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
 from verifier_service.model.checkpoint import load_config
-from verifier_service.model.native import library
+from verifier_service.model.native import isas, library
 from verifier_service.model.native_weights import Arena, Linear, pack
 from verifier_service.model.paged import PagedModel
 from verifier_service.model.port import Segment, alloc
@@ -65,10 +65,11 @@ class Products:
     def __call__(self, rows: int) -> None:
         kernels = library()
         assert kernels is not None
+        multiply = getattr(kernels, f"fd_linear_{isas(kernels)[0]}")
         for linear in self._linears:
             at = ctypes.addressof(linear)
             x, y = self._x.data_ptr(), self._y.ctypes.data
-            kernels.fd_linear(at, x, rows, y, self._threads)
+            multiply(at, x, rows, y, self._threads)
 
 
 def milliseconds(call: Callable[[], object]) -> float:

@@ -25,7 +25,7 @@ from verifier_service.model.checkpoint import load_config, longest_text, windows
 from verifier_service.model.fused import FusedModel
 from verifier_service.model.fusion import FeatureFusion, load_fusion
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
-from verifier_service.model.native import library
+from verifier_service.model.native import isas, library
 from verifier_service.model.native_forward import NativeForward, fits_native
 from verifier_service.model.native_weights import NativeWeights
 from verifier_service.model.paged import PagedModel, warm_up
@@ -151,12 +151,13 @@ def load_target(config: VerifierConfig) -> PagedModel:
         and not seen
         and config.attention != "matmul"
         and kernels is not None
-        and fits_native(model, shape, kernels)
+        and (isa := next(iter(isas(kernels)), None)) is not None
+        and fits_native(model, shape)
     ):
-        log.info("forward compiled")
+        log.info("forward compiled for %s", isa)
         weights = NativeWeights(model, shape.head_dim)
-        forward = NativeForward(weights, kernels, config.threads)
-        return paged(forward, PanelCaches(kernels))
+        forward = NativeForward(weights, kernels, isa, config.threads)
+        return paged(forward, PanelCaches(kernels, isa))
     attention = choose_attention(config, shape, seen)
     log.info("forward of transformers, attention %s", attention.name)
     return paged(TransformersForward(model, attention), attention)

@@ -7,6 +7,7 @@
  */
 #include "native.h"
 
+#define LANES 16
 #define TILE 64         /* keys per tile; a block holds whole tiles */
 #define QUERIES 32      /* queries that share one conversion of a tile */
 #define BLOCK 4         /* queries that share a register tile */

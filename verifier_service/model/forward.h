@@ -4,8 +4,6 @@
 
 #include "linear.h"
 
-#if defined(__x86_64__)
-
 #define MAX_HEAD_DIM 256
 
 /* gate_up's panels are 16 columns of the gate and the 16 that it gates; norms are fp32 [hidden]. */
@@ -24,9 +22,4 @@ typedef struct {
     linear head;
 } model;
 
-int64_t attention_bytes(const segment *segments, int64_t count);
-void attend_panels(const model *m, int64_t layer, const segment *segments, int64_t count,
-                   const uint16_t *qkv, uint16_t *out, part heads, char *memory);
-
-#endif
 #endif

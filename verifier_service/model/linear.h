@@ -1,4 +1,4 @@
-/* Linear layers with packed weights (linear_native.c), and how rows lie in memory for them.
+/* Linear layers with packed weights (linear.inl), and how rows lie in memory for them.
  *
  * Rows are multiplied in blocks; in a block, lines of LINE numbers stand row beside row:
  * [width / LINE][rows of the block][LINE] in bf16, so that a row's line is at a constant distance.
@@ -6,17 +6,16 @@
 #ifndef FOREDRAFT_VERIFIER_LINEAR_H
 #define FOREDRAFT_VERIFIER_LINEAR_H
 
+#include "lanes.h"
 #include "native.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")))
-#define AVX512_INLINE AVX512 static inline __attribute__((always_inline))
 
 #define COLUMNS 32  /* in a panel of weights */
 #define LINE 32     /* numbers of a row next to each other: a cache line */
+#if LANES == 16
 #define MAX_ROWS 14 /* 2 x 14 sums, 2 vectors of weights and a number fill the 32 registers */
+#else
+#define MAX_ROWS 6 /* 2 x 6 sums, the halves of a vector of weights, and of a number: 16 registers */
+#endif
 
 /* Weights W [out, in] as panels [out / COLUMNS][in / 2][COLUMNS][2]; bias [out] or NULL. */
 typedef struct {
@@ -52,39 +51,28 @@ static inline int64_t at_line(int64_t rows, int64_t row, int64_t column) {
 typedef void multiplier(const uint16_t *lines, const uint16_t *panel, int64_t width, int64_t skip,
                         int64_t ahead, float *sums, int more);
 
-extern multiplier *const multipliers[MAX_ROWS + 1]; /* by the number of rows */
-
-/* Rounded to bf16 as native.h's functions do, but for numbers below 1e-38, which become zero. */
-AVX512_INLINE __m256i halves(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
-AVX512_INLINE __m512 rounded(__m512 x) {
-    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves(x)), 16);
-}
-AVX512_INLINE void store_halves(uint16_t *p, __m512 x) {
-    _mm256_storeu_si256((__m256i *)p, halves(x));
-}
-AVX512_INLINE __m512 load_halves(const uint16_t *p) {
-    __m256i x = _mm256_loadu_si256((const __m256i *)p);
-    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16);
-}
-
-#define LOG2_E 1.44269504f
-
-/* 2^x, relative error below 3e-6; 2^-127 for anything less; a NaN stays one. */
-AVX512_INLINE __m512 exp2_lanes(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-127.0f), x);
-    __m512 n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    __m512 f = x - n;
-    __m512 p = f * 1.33335581e-3f + 9.61812911e-3f;
-    p = p * f + 5.55041087e-2f;
-    p = p * f + 2.40226507e-1f;
-    p = p * f + 6.93147181e-1f;
-    p = p * f + 1.0f;
-    return _mm512_scalef_ps(p, n);
-}
-
-void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue, void *out,
-           int64_t stride, part panels);
-void lines_of(const uint16_t *x, int64_t rows, int64_t width, uint16_t *lines);
-
+/* Rounded to bf16, to even. */
+INLINE floats rounded(floats x) {
+#if LANES == 16
+    ints wide = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x));
+    return as_floats(shifted_left(wide, 16));
+#else
+    ints bits = as_ints(x), even = _mm256_and_si256(shifted_right(bits, 16), all_ints(1));
+    bits = _mm256_add_epi32(bits, _mm256_add_epi32(even, all_ints(0x7FFF)));
+    floats nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    bits = _mm256_and_si256(bits, all_ints((int32_t)0xFFFF0000));
+    return choose(nan, all(__builtin_nanf("")), as_floats(bits));
 #endif
+}
+
+INLINE void store_halves(uint16_t *p, floats x) {
+#if LANES == 16
+    _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh(x));
+#else
+    ints high = shifted_right(as_ints(rounded(x)), 16);
+    ints pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(pairs));
+#endif
+}
+
 #endif

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16
-
 #define INLINE static inline __attribute__((always_inline))
 
 /* One session's rows in a batch. Its cache's rows lie in blocks of a pool, `block` of them in each:

@@ -34,19 +34,21 @@ def library() -> ctypes.CDLL | None:
     kernels.fd_keep.restype = None
     kernels.fd_draw.argtypes = [_pointer, _int64, _int64, _double, _pointer]
     kernels.fd_draw.restype = _int64
-    kernels.fd_forward_runs_here.argtypes = []
-    if runs_forward(kernels):
-        kernels.fd_linear.argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
-        sized: list[Any] = [_pointer, _int64]
-        kernels.fd_forward.argtypes = [_pointer, *sized * 3, _pointer, _int64]
-        kernels.fd_keep_panels.argtypes = [_pointer, *[_int64] * 4, _pointer, _int64]
-        kernels.fd_keep_panels.restype = None
+    sized: list[Any] = [_pointer, _int64]
+    for isa in isas(kernels):
+        getattr(kernels, f"fd_linear_{isa}").argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
+        getattr(kernels, f"fd_forward_{isa}").argtypes = [_pointer, *sized * 3, _pointer, _int64]
+        keep = getattr(kernels, f"fd_keep_panels_{isa}")
+        keep.argtypes, keep.restype = [_pointer, *[_int64] * 4, _pointer, _int64], None
     return kernels
 
 
-def runs_forward(kernels: ctypes.CDLL) -> bool:
-    """True where the CPU has the bf16 arithmetic of the compiled forward (avx512_bf16)."""
-    return bool(kernels.fd_forward_runs_here())
+def isas(kernels: ctypes.CDLL) -> list[str]:
+    """Return the instruction sets that this CPU runs the compiled forward with, the best first.
+
+    avx512 needs its bf16 arithmetic; the bits of results are the same with each.
+    """
+    return [isa for isa in ("avx512", "avx2") if getattr(kernels, f"fd_runs_{isa}")()]
 
 
 def segments_of(batch: Sequence[Rows]) -> tuple[array[int], Any]:

@@ -1,4 +1,4 @@
-"""The Llama family in bf16 as one call of compiled code (forward_native.c).
+"""The Llama family in bf16 as one call of compiled code (forward.inl).
 
 A forward of a small model on a CPU is bound by its weights' way through memory and by the cost of
 calling operations. So weights lie in the order of reading and are read once for all rows, and
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verifier_service.model.attention import KvShape
-from verifier_service.model.native import runs_forward, segments_of
+from verifier_service.model.native import segments_of
 from verifier_service.model.native_weights import LINE, NativeWeights
 from verifier_service.model.paged import Flat
 from verifier_service.model.panels import fits_panels
@@ -29,9 +29,11 @@ _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
 class NativeForward:
     """A decoder of the Llama family that `fits_native`; caches are PanelCaches."""
 
-    def __init__(self, weights: NativeWeights, kernels: ctypes.CDLL, threads: int) -> None:
+    def __init__(
+        self, weights: NativeWeights, kernels: ctypes.CDLL, isa: str, threads: int
+    ) -> None:
         self._weights = weights
-        self._run = kernels.fd_forward
+        self._run = getattr(kernels, f"fd_forward_{isa}")
         self._threads = threads
 
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
@@ -75,14 +77,13 @@ class NativeForward:
             raise ValueError("a wanted row is outside the batch")
 
 
-def fits_native(model: Any, shape: KvShape, kernels: ctypes.CDLL) -> bool:
-    """Return whether the compiled forward computes a transformers model, and this CPU runs it."""
+def fits_native(model: Any, shape: KvShape) -> bool:
+    """Return whether the compiled forward computes a transformers model."""
     config = model.config
     layers = getattr(getattr(model, "model", None), "layers", [])
     kinds = {type(layer).__name__ for layer in layers}
     return (
-        runs_forward(kernels)
-        and fits_panels(shape)
+        fits_panels(shape)
         and len(kinds) == 1
         and kinds <= set(_LAYERS)
         and config.hidden_act == "silu"

@@ -91,7 +91,7 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
 class NativeWeights:
     """The packed weights of a transformers Llama-shaped model, whose layers lose their own.
 
-    `address` is that of forward_native.c's model, valid as long as this lives.
+    `address` is that of forward.inl's model, valid as long as this lives.
     """
 
     def __init__(self, model: Any, head_dim: int) -> None:

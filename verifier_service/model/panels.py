@@ -1,4 +1,4 @@
-"""KV caches of the compiled forward: panels, as attention_bf16_native.c multiplies with them."""
+"""KV caches of the compiled forward: panels, as attention_bf16.inl multiplies with them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def fits_panels(shape: KvShape) -> bool:
 class PanelCaches:
     """Keys and values in bf16; in a block, each layer and head is a piece of its own, in panels."""
 
-    def __init__(self, kernels: ctypes.CDLL) -> None:
-        self._keep = kernels.fd_keep_panels
+    def __init__(self, kernels: ctypes.CDLL, isa: str) -> None:
+        self._keep = getattr(kernels, f"fd_keep_panels_{isa}")
 
     def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
         size = (blocks, shape.layers, shape.kv_heads, block_tokens, shape.head_dim)

@@ -9,17 +9,16 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from verifier_service import numerics
+from verifier_service import loading, numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
-from verifier_service.model.native import library, runs_forward
+from verifier_service.model.native import isas, library
 from verifier_service.model.native_weights import Arena, pack
 from verifier_service.model.port import Segment, alloc
 
 KERNELS = library()
-pytestmark = pytest.mark.skipif(
-    KERNELS is None or not runs_forward(KERNELS), reason="the compiled forward does not run here"
-)
+ISAS = isas(KERNELS) if KERNELS else []
+pytestmark = pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
 
 # Little divides evenly: a vocabulary of no whole panels, 3 query heads to a key head.
 SIZES = {
@@ -54,9 +53,16 @@ def checkpoint(request, tmp_path_factory):
     return path
 
 
-def product(x: torch.Tensor, linear: ctypes.Structure, threads: int = 1) -> np.ndarray:
+@pytest.fixture(autouse=True, params=ISAS)
+def isa(request, monkeypatch):
+    """Each instruction set that runs here; models are loaded for it."""
+    monkeypatch.setattr(loading, "isas", lambda kernels: [request.param])
+    return request.param
+
+
+def product(isa: str, x: torch.Tensor, linear: ctypes.Structure, threads: int = 1) -> np.ndarray:
     out = np.full((x.shape[0], linear.out), np.nan, np.float32)
-    assert not KERNELS.fd_linear(
+    assert not getattr(KERNELS, f"fd_linear_{isa}")(
         ctypes.addressof(linear), x.data_ptr(), x.shape[0], out.ctypes.data, threads
     )
     return out
@@ -64,7 +70,7 @@ def product(x: torch.Tensor, linear: ctypes.Structure, threads: int = 1) -> np.n
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("width", "out"), [(32, 32), (96, 40), (384, 1152), (1024, 384)])
-def test_products_equal_the_reference(width, out, biased):
+def test_products_equal_the_reference(isa, width, out, biased):
     generator = torch.Generator().manual_seed(width)
     x = torch.randn(40, width, generator=generator).bfloat16()
     weight = torch.randn(out, width, generator=generator).bfloat16()
@@ -75,22 +81,22 @@ def test_products_equal_the_reference(width, out, biased):
     # fp32 sums one after the other, then half a unit of bf16's last place.
     sums = x.double().abs() @ weight.double().abs().T + 4
     tolerance = width * 2.0**-24 * sums + 2.0**-8 * expected.abs()
-    whole = product(x, linear)
+    whole = product(isa, x, linear)
     assert whole.shape[1] % 32 == 0
     error = np.abs(whole[:, :out] - expected.numpy())
     assert (error <= tolerance.numpy()).all()
     assert np.array_equal(whole, torch.from_numpy(whole).bfloat16().float().numpy())
     for rows in range(1, 41):
         for threads in (1, 2, 3):
-            assert np.array_equal(product(x[:rows], linear, threads), whole[:rows])
+            assert np.array_equal(product(isa, x[:rows], linear, threads), whole[:rows])
 
 
-def test_products_keep_what_is_not_finite_in_its_row():
+def test_products_keep_what_is_not_finite_in_its_row(isa):
     weight = torch.ones(32, 32).bfloat16()
     x = torch.ones(3, 32).bfloat16()
     x[1, 5] = float("nan")
     arena = Arena(65536)
-    y = product(x, pack(arena, weight))
+    y = product(isa, x, pack(arena, weight))
     assert np.isnan(y[1]).all()
     assert (y[[0, 2]] == 32).all()
 
@@ -133,6 +139,16 @@ def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoin
         reference = reference or [whole, tree]
         assert np.array_equal(whole, reference[0])
         assert np.array_equal(tree, reference[1])
+
+
+@pytest.mark.skipif(len(ISAS) < 2, reason="this CPU has one instruction set of the forward's")
+def test_every_instruction_set_gives_the_same_bits(checkpoint, monkeypatch):
+    seen = []
+    for each in ISAS:
+        monkeypatch.setattr(loading, "isas", lambda kernels, each=each: [each])
+        model = load_target(VerifierConfig(model=checkpoint))
+        seen.append(model.forward([Segment(alloc(model, 100), 0, TEXT, 100)]))
+    assert np.array_equal(seen[0], seen[1])
 
 
 def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):

@@ -6,18 +6,6 @@
  */
 #include "forward.h"
 
-int fd_forward_runs_here(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bf16");
-#else
-    return 0;
-#endif
-}
-
-#if defined(__x86_64__)
-
 #define SHORT 8 /* rows whose norms are done sooner than handed over */
 
 /* A product with a layer's weights, as `apply` takes it. */
@@ -70,18 +58,17 @@ static int divide(forward *f) {
     return 0;
 }
 
-AVX512 static void embed(void *context, part rows, int64_t thread) {
+static void embed(void *context, part rows, int64_t thread) {
     (void)thread;
     const forward *f = context;
     int64_t width = f->m->hidden;
     for (int64_t r = rows.from; r < rows.to; r++)
         for (int64_t i = 0; i < width; i += LANES)
-            _mm512_storeu_ps(f->x + r * width + i,
-                             load_halves(f->m->embedding + f->tokens[r] * width + i));
+            store(f->x + r * width + i, load_bf16(f->m->embedding + f->tokens[r] * width + i));
 }
 
 /* lines = x / rms(x) * weight, of some rows */
-AVX512 static void normalize(void *context, part own, int64_t thread) {
+static void normalize(void *context, part own, int64_t thread) {
     (void)thread;
     const forward *f = context;
     int64_t width = f->m->hidden;
@@ -91,17 +78,17 @@ AVX512 static void normalize(void *context, part own, int64_t thread) {
             if (b.first + r < own.from || b.first + r >= own.to) continue;
             const float *from = f->x + (b.first + r) * width;
             uint16_t *to = f->lines + b.first * width;
-            __m512 squares = _mm512_setzero_ps();
-            for (int64_t c = 0; c < width; c += LANES) {
-                __m512 v = _mm512_loadu_ps(from + c);
-                squares = _mm512_fmadd_ps(v, v, squares);
-            }
-            float mean = _mm512_reduce_add_ps(squares) / (float)width;
-            float scale = 1.0f / __builtin_sqrtf(mean + f->m->eps);
+            floats squares[VECTORS] = {zeros()};
+            for (int64_t c = 0; c < width; c += 16)
+                for (int v = 0; v < VECTORS; v++) {
+                    floats x = load(from + c + v * LANES);
+                    squares[v] = fused(x, x, squares[v]);
+                }
+            float mean = sum_of_sixteen(squares) / (float)width;
+            floats scale = all(1.0f / __builtin_sqrtf(mean + f->m->eps));
             for (int64_t c = 0; c < width; c += LANES)
                 store_halves(to + at_line(b.rows, r, c),
-                             rounded(_mm512_loadu_ps(from + c) * scale) *
-                                 _mm512_load_ps(f->norm + c));
+                             rounded(load(from + c) * scale) * load(f->norm + c));
         }
     }
 }
@@ -161,9 +148,9 @@ static void run(forward *f) {
 }
 
 /* Run the rows of `count` segments. Returns 0, or 1 where memory ran out. */
-int fd_forward(const model *m, const segment *segments, int64_t count, const int32_t *tokens,
-               int64_t rows, const int32_t *wanted, int64_t num_wanted, float *logits,
-               int64_t threads) {
+int FOR_ISA(fd_forward)(const model *m, const segment *segments, int64_t count,
+                        const int32_t *tokens, int64_t rows, const int32_t *wanted,
+                        int64_t num_wanted, float *logits, int64_t threads) {
     forward f = {
         .m = m, .segments = segments, .count = count, .tokens = tokens, .wanted = wanted,
         .rows = rows, .num_wanted = num_wanted, .threads = threads, .logits = logits,
@@ -174,5 +161,3 @@ int fd_forward(const model *m, const segment *segments, int64_t count, const int
     team_end(threads);
     return 0;
 }
-
-#endif

@@ -14,8 +14,6 @@
  */
 #include "forward.h"
 
-#if defined(__x86_64__)
-
 #define PAIR_ROW (2 * COLUMNS) /* numbers in a panel's row of pairs */
 
 /* Where, in its block, key `row` has its first pair of numbers; the next pair is PAIR_ROW further. */
@@ -34,70 +32,69 @@ static int64_t weight_at(int64_t rows, int64_t query, int64_t row) {
     return at_line(rows, query, row ^ 1);
 }
 
+/* Store as bf16, in each pair the even one second. */
+INLINE void store_swapped(uint16_t *p, floats x) {
+    store_halves(p, x);
+    for (int i = 0; i < LANES / 8; i++) {
+        __m128i *at = (__m128i *)p + i, pairs = _mm_loadu_si128(at);
+        _mm_storeu_si128(at, _mm_or_si128(_mm_slli_epi32(pairs, 16), _mm_srli_epi32(pairs, 16)));
+    }
+}
+
 /* out[0..D) = a head's row, rotated to its position with every product and sum rounded as
  * transformers' bf16 rotary embedding rounds them. */
-AVX512_INLINE void rotate(uint16_t *out, const uint16_t *from, const model *m, int64_t position,
+INLINE void rotate(uint16_t *out, const uint16_t *from, const model *m, int64_t position,
                           int64_t D) {
     for (int64_t i = 0; i < D / 2; i += LANES) {
-        __m512 c = _mm512_loadu_ps(m->cos + position * D / 2 + i);
-        __m512 s = _mm512_loadu_ps(m->sin + position * D / 2 + i);
-        __m512 x = load_halves(from + i), y = load_halves(from + D / 2 + i);
+        floats c = load(m->cos + position * D / 2 + i), s = load(m->sin + position * D / 2 + i);
+        floats x = load_bf16(from + i), y = load_bf16(from + D / 2 + i);
         store_halves(out + i, rounded(x * c) - rounded(y * s));
         store_halves(out + D / 2 + i, rounded(y * c) + rounded(x * s));
     }
 }
 
-AVX512_INLINE void write_key(uint16_t *keys, int64_t row, const uint16_t *key, int64_t D) {
+INLINE void write_key(uint16_t *keys, int64_t row, const uint16_t *key, int64_t D) {
     keys += key_at(row, D);
     for (int64_t i = 0; i < D / 2; i++) memcpy(keys + i * PAIR_ROW, key + 2 * i, 4);
 }
 
 /* An even row's values clear the odd row's beside them, which is yet to come. */
-AVX512_INLINE void write_values(uint16_t *values, int64_t row, const uint16_t *from, int64_t D) {
+INLINE void write_values(uint16_t *values, int64_t row, const uint16_t *from, int64_t D) {
     for (int64_t d = 0; d < D; d += LANES) {
         uint16_t *at = values + value_at(row, d, D);
-        __m512i wide = (__m512i)load_halves(from + d);
-        if (row % 2)
-            wide = _mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_srli_epi32(wide, 16),
-                                           _mm512_load_si512(at));
-        _mm512_store_si512(at, wide);
+        ints wide = shifted_left(widened(from + d), 16);
+        if (row % 2) wide = halves_of(widened(from + d), load_ints(at));
+        store_ints(at, wide);
     }
 }
 
 /* What stands behind the last row, up to the end of its panel, is multiplied by zero: it must be a
  * number. */
-AVX512_INLINE void clear_values(uint16_t *values, int64_t from, int64_t D) {
+INLINE void clear_values(uint16_t *values, int64_t from, int64_t D) {
     int64_t end = (from + COLUMNS - 1) / COLUMNS * COLUMNS;
     for (int64_t row = (from + 1) / 2 * 2; row < end; row += 2)
         for (int64_t d = 0; d < D; d += COLUMNS)
             memset(values + value_at(row, d, D), 0, 2 * PAIR_ROW);
 }
 
-/* A mask of the first lanes, as many as there are. */
-AVX512_INLINE __mmask16 seen(int64_t count) {
-    return count >= LANES ? 0xFFFF : count > 0 ? (1u << count) - 1 : 0;
-}
-
 /* Turn scores[0..limit) of a row into bf16 weights 2^((s - max) * scale) and return 1 / their sum.
  * Both lie in lines; the weights end in zeros up to `padded`. */
-AVX512_INLINE float softmax(float *scores, uint16_t *weights, int64_t rows, int64_t row,
-                            int64_t limit, int64_t padded, float scale) {
-    const __m512 nothing = _mm512_set1_ps(-__builtin_inff());
-    __m512 top = nothing;
-    for (int64_t j = 0; j < limit; j += LANES)
-        top = _mm512_max_ps(_mm512_mask_loadu_ps(nothing, seen(limit - j),
-                                                 scores + at_line(rows, row, j)), top);
-    __m512 most = _mm512_set1_ps(_mm512_reduce_max_ps(top)), sum = _mm512_setzero_ps();
-    for (int64_t j = 0; j < padded; j += LANES) {
-        __m512 e = exp2_lanes((_mm512_load_ps(scores + at_line(rows, row, j)) - most) * scale);
-        e = _mm512_maskz_mov_ps(seen(limit - j), e);
-        __m256i weight = halves(e);
-        sum += (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(weight), 16);
-        /* The even key stands second. */
-        weight = _mm256_or_si256(_mm256_slli_epi32(weight, 16), _mm256_srli_epi32(weight, 16));
-        _mm256_store_si256((__m256i *)(weights + at_line(rows, row, j)), weight);
+INLINE float softmax(float *scores, uint16_t *weights, int64_t rows, int64_t row, int64_t limit,
+                     int64_t padded, float scale) {
+    const floats nothing = all(-__builtin_inff());
+    floats top = nothing;
+    for (int64_t j = 0; j < limit; j += LANES) {
+        floats s = load(scores + at_line(rows, row, j));
+        top = larger_of(choose(first_lanes(limit - j), s, nothing), top);
     }
-    return 1.0f / _mm512_reduce_add_ps(sum);
+    floats most = all(largest_of(top)), sum[VECTORS] = {zeros()};
+    for (int64_t j = 0; j < padded; j += LANES) {
+        floats e = exp2_lanes((load(scores + at_line(rows, row, j)) - most) * all(scale));
+        e = rounded(choose(first_lanes(limit - j), e, zeros()));
+        sum[j / LANES % VECTORS] += e;
+        store_swapped(weights + at_line(rows, row, j), e);
+    }
+    return 1.0f / sum_of_sixteen(sum);
 }
 
 typedef struct {
@@ -128,7 +125,7 @@ static const void *after_values(place p, int64_t row, const void *last) {
 }
 
 /* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group. */
-AVX512_INLINE void attend_block(const model *m, place p, const void *last_read, const uint16_t *qkv,
+INLINE void attend_block(const model *m, place p, const void *last_read, const uint16_t *qkv,
                                 int64_t stride, int64_t kv_head, int64_t from, int64_t n,
                                 uint16_t *out, memory memory) {
     const segment *s = p.s;
@@ -179,14 +176,14 @@ AVX512_INLINE void attend_block(const model *m, place p, const void *last_read, 
         for (int64_t i = 0; i < n; i++) {
             int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
             uint16_t *to = out + (row * m->heads + head) * D + d;
-            store_halves(to, _mm512_load_ps(sums + i * COLUMNS) * scale[i]);
-            store_halves(to + LANES, _mm512_load_ps(sums + i * COLUMNS + LANES) * scale[i]);
+            for (int64_t c = 0; c < COLUMNS; c += LANES)
+                store_halves(to + c, load(sums + i * COLUMNS + c) * all(scale[i]));
         }
     }
 }
 
 /* Bytes of 64-byte aligned memory that a thread's attend_heads needs. */
-int64_t attention_bytes(const segment *segments, int64_t count) {
+static int64_t attention_bytes(const segment *segments, int64_t count) {
     int64_t keys = longest(segments, count);
     return 2 * MAX_ROWS * MAX_HEAD_DIM + (4 + 2) * MAX_ROWS * keys + (4 * keys + 63) / 64 * 64;
 }
@@ -197,7 +194,7 @@ static int64_t head_at(const model *m, const segment *s, int64_t layer, int64_t 
 
 /* Write k and v of some KV heads into the caches, then out [rows, heads, head_dim] = causal attention
  * of q, a draft tree's rows along their branches. qkv is [rows, heads + 2 kv_heads, head_dim]. */
-AVX512 void attend_panels(const model *m, int64_t layer, const segment *segments, int64_t count,
+static void attend_panels(const model *m, int64_t layer, const segment *segments, int64_t count,
                           const uint16_t *qkv, uint16_t *out, part heads, char *bytes) {
     int64_t D = m->head_dim, group = m->heads / m->kv_heads, keys_most = longest(segments, count);
     int64_t stride = (m->heads + 2 * m->kv_heads) * D;
@@ -236,8 +233,8 @@ AVX512 void attend_panels(const model *m, int64_t layer, const segment *segments
 
 /* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
  * ascend. s says where the cache lies. */
-void fd_keep_panels(const segment *s, int64_t layers, int64_t heads, int64_t D, int64_t start,
-                    const int32_t *rows, int64_t count) {
+void FOR_ISA(fd_keep_panels)(const segment *s, int64_t layers, int64_t heads, int64_t D,
+                             int64_t start, const int32_t *rows, int64_t count) {
     for (int64_t head = 0; head < layers * heads; head++) {
         place p = {s, head / heads * s->layer_bytes + 2 * (head % heads) * s->block * D, NULL, 0};
         for (int64_t i = 0; i < count; i++) {
@@ -255,5 +252,3 @@ void fd_keep_panels(const segment *s, int64_t layers, int64_t heads, int64_t D, 
         }
     }
 }
-
-#endif
