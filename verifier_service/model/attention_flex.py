@@ -22,6 +22,9 @@ from verifier_service.model.flex_plan import WORDS, PassShape, fields, fill, sha
 
 # Rows of a tile that FlexAttention lists blocks for at once are a multiple of it.
 _LISTED_ROWS = 128
+# The kernel reads a part of a block at a time: one of 128 tokens, which is what it takes for some
+# heads, is more than a block. So many bytes leave room for several in flight.
+_READ_BYTES = 1 << 14
 # For each shape of tiles and kind of layer, a kernel is compiled.
 _MOST_KERNELS = 256
 
@@ -173,7 +176,15 @@ def attend_tiles(
         seq_lengths=(rows, pool),
         compute_q_blocks=False,
     )
-    mixed: torch.Tensor = flex_attention(q, keys, values, block_mask=mask, scale=scale)
+    read = _READ_BYTES // (keys.shape[3] * keys.itemsize)
+    mixed: torch.Tensor = flex_attention(
+        q,
+        keys,
+        values,
+        block_mask=mask,
+        scale=scale,
+        kernel_options={"BLOCK_N": min(64, 1 << (read.bit_length() - 1))},
+    )
     return mixed
 
 

@@ -106,20 +106,29 @@ class GraphedForward:
     @torch.inference_mode()
     def logits(self, flat: Flat) -> torch.Tensor:
         """Return the wanted rows' logits on the device, until the next pass: float32."""
-        shape = shape_of([rows.rows for rows in flat.batch])
-        recorded = None
-        if shape.rows <= MOST_ROWS and shape.tiles <= MOST_TILES:
-            recorded = self._recorded.get(shape) or self._record(shape, flat)
+        recorded = self._find(flat)
         if recorded is None:
             return self._forward.logits(flat)
         self._fill(recorded, flat)
         recorded.replay()
         return self._logits[: len(flat.wanted)]
 
+    @torch.inference_mode()
+    def replays(self, flat: Flat) -> bool:
+        """Return whether a pass is replayed, recorded now if it has to be."""
+        return self._find(flat) is not None
+
     def batches(self, rows: int) -> Sequence[Sequence[int]]:
         """Return a pass of every shape that is recorded, and those that the forward wants."""
         recorded = [batch for _, batch in shapes(min(rows, MOST_ROWS))]
         return [*recorded, *self._forward.batches(rows)]
+
+    def _find(self, flat: Flat) -> _Recorded | None:
+        """Return the recorded pass that a batch fits, None if it runs as it is."""
+        shape = shape_of([rows.rows for rows in flat.batch])
+        if shape.rows > MOST_ROWS or shape.tiles > MOST_TILES:
+            return None
+        return self._recorded.get(shape) or self._record(shape, flat)
 
     def _fill(self, recorded: _Recorded, flat: Flat) -> None:
         host = recorded.inputs.host

@@ -83,7 +83,7 @@ class TransformersForward:
         if packs(model.dtype, model.device) and model.tp_size is None:
             pack_linears(model)
         self._model = model
-        self._attention = attention
+        self.attention = attention
         self._least_rows = _LEAST_ROWS[model.dtype]
 
     @property
@@ -126,7 +126,7 @@ class TransformersForward:
             torch.tensor([flat.tokens + filler], device=device),
             torch.tensor([positions(flat.batch) + filler], device=device),
             torch.tensor(looked_at, device=device),
-            self._attention.plan(flat.batch, rows),
+            self.attention.plan(flat.batch, rows),
             **asked,
         )
 
@@ -147,7 +147,7 @@ class TransformersForward:
             position_ids=places,
             use_cache=False,
             logits_to_keep=wanted,
-            foredraft=(self._attention, plan),
+            foredraft=(self.attention, plan),
             **asked,
         )
 
@@ -158,7 +158,7 @@ class TransformersForward:
     def batches(self, rows: int) -> Sequence[Sequence[int]]:
         """Return a pass of every size, up to `rows`, that passes are filled up to."""
         sizes = sorted({min(filled(n), rows) for n in range(1, rows + 1)})
-        return [*([size] for size in sizes), *self._attention.batches(rows)]
+        return [*([size] for size in sizes), *self.attention.batches(rows)]
 
 
 def on_host(values: torch.Tensor) -> npt.NDArray[np.float32]:

@@ -38,7 +38,10 @@ class Forward(Protocol):
 
 
 class PagedModel:
-    """A TargetModel out of a forward over flat batches, with a pool for kv_tokens tokens."""
+    """A TargetModel out of a forward over flat batches, with a pool for kv_tokens tokens.
+
+    `passes` is that forward, which may be called with what `flat` returns.
+    """
 
     def __init__(
         self,
@@ -55,13 +58,13 @@ class PagedModel:
         self.block_tokens = block_tokens
         idle = None if prefix_cache_tokens is None else prefix_cache_tokens // block_tokens
         self.pool = BlockPool(kv_tokens // block_tokens, idle)
-        self._forward = forward
+        self.passes = forward
         self._caches = caches
         self._kv = caches.alloc(shape, self.pool.total, block_tokens)
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
-        return self._forward(self.flat(segments))
+        return self.passes(self.flat(segments))
 
     def flat(self, segments: Sequence[Segment]) -> Flat:
         """Return the segments' rows as one batch."""
@@ -79,7 +82,7 @@ class PagedModel:
 
     def batches(self, rows: int) -> Sequence[Sequence[int]]:
         """Return passes to run once before any session waits (see Forward)."""
-        return self._forward.batches(rows)
+        return self.passes.batches(rows)
 
 
 def warm_up(model: TargetModel, batches: Sequence[Sequence[int]]) -> None:

@@ -20,6 +20,7 @@ from verifier_service.model.flex_plan import fields, fill, shape_of, shapes
 from verifier_service.model.port import Segment, alloc
 
 LONGEST, POOL, BLOCK = 512, 14, 64
+CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
@@ -31,8 +32,19 @@ def one_thread():
 class Pair:
     """A backend and the reference, which see the same passes."""
 
-    def __init__(self, backend, *, heads=4, kv_heads=2, head_dim=32, windows=()) -> None:
-        self._heads, self._shape = heads, KvShape(2, kv_heads, head_dim, torch.float32, CPU)
+    def __init__(
+        self,
+        backend,
+        *,
+        heads=4,
+        kv_heads=2,
+        head_dim=32,
+        windows=(),
+        device=CPU,
+        tolerance=1e-5,
+    ) -> None:
+        self._heads, self._shape = heads, KvShape(2, kv_heads, head_dim, torch.float32, device)
+        self._tolerance = tolerance
         self._backends = (backend, MatmulAttention(windows))
         self._kvs = [one.alloc(self._shape, POOL, BLOCK) for one in self._backends]
         self._random = torch.Generator().manual_seed(0)
@@ -43,7 +55,9 @@ class Pair:
         filled = total + 3
         sizes = (self._heads, self._shape.kv_heads, self._shape.kv_heads)
         q, k, v = (
-            torch.randn(filled, n, self._shape.head_dim, generator=self._random).transpose(0, 1)
+            torch.randn(filled, n, self._shape.head_dim, generator=self._random)
+            .transpose(0, 1)
+            .to(self._shape.device)
             for n in sizes
         )
         for layer in range(2):
@@ -51,7 +65,8 @@ class Pair:
                 self._attend(backend, kv, layer, (q, k, v), batch)
                 for backend, kv in zip(self._backends, self._kvs, strict=True)
             )
-            torch.testing.assert_close(found[:total], expected[:total], atol=1e-5, rtol=0)
+            found_rows, expected_rows = found[:total], expected[:total]
+            torch.testing.assert_close(found_rows, expected_rows, atol=self._tolerance, rtol=0)
             assert found.isfinite().all()
 
     def keep(self, blocks, start, rows) -> None:
@@ -65,9 +80,6 @@ class Pair:
             first += rows
         plan = backend.plan(described, qkv[0].shape[1])
         return backend.attend(layer, *qkv, plan, self._shape.head_dim**-0.5)
-
-
-CPU = torch.device("cpu")
 
 
 def tree(seed: int, nodes: int) -> list[int]:
