@@ -129,7 +129,7 @@ class FlexAttention:
 
     def batches(self, rows: int) -> Sequence[Sequence[int]]:
         """Return a batch for each shape of tiles, so that its kernel is compiled."""
-        return list({shape[1:]: batch for shape, batch in shapes(rows)}.values())
+        return list({shape[1:]: batch for shape, batch in shapes(2 * rows)}.values())
 
 
 def attend_tiles(

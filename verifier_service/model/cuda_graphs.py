@@ -120,7 +120,8 @@ class GraphedForward:
 
     def batches(self, rows: int) -> Sequence[Sequence[int]]:
         """Return a pass of every shape that is recorded, and those that the forward wants."""
-        recorded = [batch for _, batch in shapes(min(rows, MOST_ROWS))]
+        # So many rows may be filled up to twice as many.
+        recorded = [batch for _, batch in shapes(min(2 * rows, MOST_ROWS))]
         return [*recorded, *self._forward.batches(rows)]
 
     def _find(self, flat: Flat) -> _Recorded | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 
 import numpy as np
 import pytest
@@ -196,11 +197,18 @@ def test_all_shapes_are_recorded_before_a_session_waits(loaded):
     warm_up(model, model.batches(40))
     recorded = recorder.recorded
     assert recorded > 10
-    table, other = alloc(model, 128), alloc(model, 128)
-    for rows in range(1, 33):
-        model.forward([Segment(table, 0, TEXT[:rows], 1)])
-    for rows in range(1, 17):
-        model.forward([Segment(table, 0, TEXT[:rows], 1), Segment(other, 0, TEXT[:4], 1)])
+    tables = [alloc(model, 64) for _ in range(12)]
+    draw = random.Random(0)
+    for _ in range(60):
+        sessions = draw.randint(1, 12)
+        ends = [*sorted(draw.sample(range(1, 40), sessions - 1)), 40]
+        counts = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+        model.forward(
+            [
+                Segment(table, 0, TEXT[:count], 1)
+                for table, count in zip(tables, counts, strict=False)
+            ]
+        )
     assert recorder.recorded == recorded
 
 
