@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,7 +29,7 @@ def microseconds(call: Callable[[], object]) -> float:
     return 1e6 * best
 
 
-def measure(backend: Attention, shape: KvShape, heads: int, rows: int, keys: int) -> float:
+def measure(backend: Attention[Any], shape: KvShape, heads: int, rows: int, keys: int) -> float:
     """Return the time of one layer for rows whose last sees `keys` keys."""
     blocks = range(-(-keys // _BLOCK))
     kv = backend.alloc(shape, len(blocks), _BLOCK)
@@ -36,8 +37,8 @@ def measure(backend: Attention, shape: KvShape, heads: int, rows: int, keys: int
     kv.values.zero_()
     q = torch.randn(rows, heads, shape.head_dim).to(shape.dtype).transpose(0, 1)
     k = torch.randn(rows, shape.kv_heads, shape.head_dim).to(shape.dtype).transpose(0, 1)
-    batch = [Rows(kv, blocks, keys - rows, 0, rows)]
-    return microseconds(lambda: backend.attend(0, q, k, k, batch, shape.head_dim**-0.5))
+    plan = backend.plan([Rows(kv, blocks, keys - rows, 0, rows)], rows)
+    return microseconds(lambda: backend.attend(0, q, k, k, plan, shape.head_dim**-0.5))
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     shape = KvShape(1, args.kv_heads, args.head_dim, torch.bfloat16, torch.device("cpu"))
     kernels = library()
-    backends: list[Attention] = [MatmulAttention()]
+    backends: list[Attention[Any]] = [MatmulAttention()]
     if kernels is not None:
         backends.append(NativeAttention(kernels))
     lines = [

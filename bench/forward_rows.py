@@ -91,7 +91,7 @@ def main() -> None:
         load_target(VerifierConfig(model=args.model, threads=args.threads, forward=forward))
         for forward in ("auto", "transformers")
     )
-    forward: Any = compiled._forward
+    forward: Any = compiled.passes
     timed = forward._run = Timed(forward._run)
     products = Products(load_config(args.model), args.threads)
     vocab = compiled.info.vocab_size

@@ -32,8 +32,14 @@ class VerifierConfig(StrictModel):
     numerics: Literal["exact", "fast"] = Field(
         default="fast", description="exact refuses to start unless the forward is row-invariant"
     )
-    attention: Literal["auto", "native", "matmul"] = Field(
-        default="auto", description="auto is native where it was built and the device is a CPU"
+    attention: Literal["auto", "native", "matmul", "flex"] = Field(
+        default="auto",
+        description="auto is flex on a GPU, and on a CPU native where it was built, else matmul",
+    )
+    cuda_graphs: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto records passes of up to 640 rows as CUDA graphs while the model is "
+        "loaded, where the device is a GPU, the attention flex, and there are no ranks or features",
     )
     forward: Literal["auto", "transformers"] = Field(
         default="auto",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,15 +20,17 @@ from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.engine import VerifierEngine
 from verifier_service.grammars import Grammars, NoGrammars, TokenGrammars
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention
+from verifier_service.model.attention_flex import FlexAttention, flex
 from verifier_service.model.attention_native import NativeAttention, supports
 from verifier_service.model.checkpoint import load_config, longest_text, windows
+from verifier_service.model.cuda_graphs import CudaGraphs, GraphedForward
 from verifier_service.model.fused import FusedModel
 from verifier_service.model.fusion import FeatureFusion, load_fusion
 from verifier_service.model.hf import TransformersForward, kv_shape, load_model
 from verifier_service.model.native import isas, library
 from verifier_service.model.native_forward import NativeForward, fits_native
 from verifier_service.model.native_weights import NativeWeights
-from verifier_service.model.paged import PagedModel, warm_up
+from verifier_service.model.paged import Forward, PagedModel, warm_up
 from verifier_service.model.panels import PanelCaches
 from verifier_service.model.port import TargetModel
 from verifier_service.model.sampling_native import best_argmax
@@ -67,7 +69,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
-    warm_up(model, model.sizes(min(config.row_budget, model.info.max_len)))
+    warm_up(model, model.batches(min(config.row_budget, model.info.max_len)))
     model.info = dataclasses.replace(model.info, numerics=measured)
     log.info(
         "target %s ready in %.1f s: %s on %s, numerics %s%s",
@@ -149,18 +151,51 @@ def load_target(config: VerifierConfig) -> PagedModel:
         and fusion is None
         and ranks == 1
         and not seen
-        and config.attention != "matmul"
+        and config.attention in ("auto", "native")
         and kernels is not None
         and (isa := next(iter(isas(kernels)), None)) is not None
         and fits_native(model, shape)
     ):
         log.info("forward compiled for %s", isa)
         weights = NativeWeights(model, shape.head_dim)
-        forward = NativeForward(weights, kernels, isa, config.threads)
-        return paged(forward, PanelCaches(kernels, isa))
-    attention = choose_attention(config, shape, seen)
+        compiled = NativeForward(weights, kernels, isa, config.threads)
+        return paged(compiled, PanelCaches(kernels, isa))
+    attention = choose_attention(config, shape, seen, info.max_len)
     log.info("forward of transformers, attention %s", attention.name)
-    return paged(TransformersForward(model, attention), attention)
+    forward = TransformersForward(model, attention)
+    return fitting(config, lambda: paged(recorded(config, forward, attention, info), attention))
+
+
+def recorded(
+    config: VerifierConfig,
+    forward: TransformersForward,
+    attention: Attention[Any],
+    info: ModelInfo,
+) -> Forward:
+    """Return a forward that replays its small passes, where that is configured and can be had."""
+    if (
+        config.cuda_graphs == "off"
+        or config.device == "cpu"
+        or config.features is not None
+        or config.tensor_parallel > 1
+        or not isinstance(attention, FlexAttention)
+    ):
+        return forward
+    return GraphedForward(
+        forward, attention, CudaGraphs(), vocabulary=info.vocab_size, device=forward.device
+    )
+
+
+def fitting(config: VerifierConfig, make: Callable[[], PagedModel]) -> PagedModel:
+    """Return the model that `make` makes; raise ConfigError where its KV does not fit."""
+    try:
+        return make()
+    except torch.OutOfMemoryError:
+        raise ConfigError(
+            f"a KV cache of {config.kv_tokens} tokens does not fit the memory that the weights "
+            f"leave on {config.device}",
+            param="kv_tokens",
+        ) from None
 
 
 def load_features(config: VerifierConfig, model: Any) -> FeatureFusion | None:
@@ -169,12 +204,15 @@ def load_features(config: VerifierConfig, model: Any) -> FeatureFusion | None:
 
 
 def choose_attention(
-    config: VerifierConfig, shape: KvShape, seen: Sequence[int | None]
-) -> Attention:
-    """Return the attention backend that the configuration asks for; seen is checkpoint.windows.
+    config: VerifierConfig, shape: KvShape, seen: Sequence[int | None], longest: int
+) -> Attention[Any]:
+    """Return the attention backend that the configuration asks for; seen is checkpoint.windows,
+    longest how many tokens a text has at most.
 
     Raise ConfigError where the native one is asked for and cannot be had.
     """
+    if config.attention == "flex" or (config.attention == "auto" and config.device != "cpu"):
+        return flex(seen, longest, config.device)
     kernels = library() if config.attention != "matmul" and config.device == "cpu" else None
     if kernels is not None and not seen and supports(shape.head_dim, shape.dtype):
         return NativeAttention(kernels)

@@ -127,9 +127,9 @@ class Leader:
             raise Unavailable(f"a rank of the verifier is lost: {error}") from None
         self._model.keep(blocks, start, rows)
 
-    def sizes(self, rows: int) -> Sequence[int]:
-        """Return the numbers of rows, up to `rows`, to run once before any session waits."""
-        return self._model.sizes(rows)
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return passes to run once before any session waits (see paged.Forward)."""
+        return self._model.batches(rows)
 
 
 def follow(model: PagedModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,9 +23,13 @@ PROMPT = tuple(range(40, 72))
 TOKENS = 64
 
 
-def engine(device: str) -> VerifierEngine:
+def config(device: str, **changed: Any) -> VerifierConfig:
     model = Path(model_path("models/embedded/target"))
-    return load_engine(VerifierConfig(model=model, device=device, dtype="fp32"))
+    return VerifierConfig(model=model, device=device, dtype="fp32", **changed)
+
+
+def engine(device: str, **changed: Any) -> VerifierEngine:
+    return load_engine(config(device, **changed))
 
 
 def forked(tokens: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -57,8 +62,15 @@ def decode(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_cuda_decodes_the_same_tokens_with_and_without_drafts(temperature: float) -> None:
-    cuda = engine("cuda")
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"cuda_graphs": "off"}, {"attention": "matmul"}],
+    ids=["graphs", "flex", "matmul"],
+)
+def test_cuda_decodes_the_same_tokens_with_and_without_drafts(
+    temperature: float, changed: dict[str, Any]
+) -> None:
+    cuda = engine("cuda", **changed)
     plain = decode(cuda, temperature)
     wrong_in_places = tuple(t if i % 5 else (t + 1) % 4096 for i, t in enumerate(plain))
     assert decode(cuda, temperature, tuple(plain)) == plain

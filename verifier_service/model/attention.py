@@ -7,11 +7,13 @@ sessions share the call (design.md section 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import torch
 
 from foredraft.tree import branch
+
+PlanT = TypeVar("PlanT")
 
 
 class KvShape(NamedTuple):
@@ -25,9 +27,9 @@ class KvShape(NamedTuple):
 
 
 class Kv(NamedTuple):
-    """The pool of blocks: keys and values [blocks, layers, kv_heads, ...], of one size.
+    """The pool of blocks: keys and values, laid out as the backend likes.
 
-    A layer of a head of a block holds block_tokens tokens, laid out as the backend likes.
+    A layer of a head of a block holds block_tokens tokens.
     """
 
     keys: torch.Tensor
@@ -61,10 +63,13 @@ class Caches(Protocol):
         """Move row start + rows[i] of a text's cache, in every layer, to start + i; rows ascend."""
 
 
-class Attention(Caches, Protocol):
-    """An attention backend."""
+class Attention(Caches, Protocol[PlanT]):
+    """An attention backend, which makes a plan of each pass once and follows it in every layer."""
 
     name: str
+
+    def plan(self, batch: Sequence[Rows], rows: int) -> PlanT:
+        """Return the plan of a pass of so many rows; those that no entry names are filler."""
 
     def attend(
         self,
@@ -72,15 +77,18 @@ class Attention(Caches, Protocol):
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        batch: Sequence[Rows],
+        plan: PlanT,
         scale: float,
     ) -> torch.Tensor:
         """Write k, v [kv_heads, rows, D] into the caches; return attention of q [heads, rows, D].
 
-        Causal within each session; a tree's node sums over its branch in path order, so that it has
-        the bits that it would have as the end of a path. The result is [rows, heads, D]; rows that
-        no entry of the batch names are zero.
+        Causal within each session; where the backend promises exact numerics, a tree's node sums
+        over its branch in path order, so that it has the bits that it would have as the end of a
+        path. The result is [rows, heads, D], finite but of no meaning in filler rows.
         """
+
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return passes of up to so many rows to run before any session waits (paged.Forward)."""
 
 
 class MatmulAttention:
@@ -111,19 +119,22 @@ class MatmulAttention:
         for cache in (kv.keys, kv.values):
             cache[to[0], :, :, to[1]] = cache[moved[0], :, :, moved[1]]
 
+    def plan(self, batch: Sequence[Rows], rows: int) -> Sequence[Rows]:
+        return batch
+
     def attend(
         self,
         layer: int,
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        batch: Sequence[Rows],
+        plan: Sequence[Rows],
         scale: float,
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
         window = self._windows[layer] if self._windows else None
         out = q.new_zeros(rows, heads, head_dim)
-        for kv, blocks, start, first, count, parents in batch:
+        for kv, blocks, start, first, count, parents in plan:
             end = start + count
             block, place = _places(kv, blocks, range(start, end))
             kv.keys[block, layer, :, place] = k[:, first : first + count].transpose(0, 1)
@@ -146,6 +157,9 @@ class MatmulAttention:
                     window,
                 )
         return out
+
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        return []
 
 
 def _places(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +27,17 @@ class _Batch(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("segments", _pointer),
     )
+
+
+class Segments(NamedTuple):
+    """A batch as the kernel reads it: `number` records, which point into what is held.
+
+    The pool itself is among it.
+    """
+
+    described: array[int]
+    held: object
+    number: int
 
 
 def supports(head_dim: int, dtype: torch.dtype) -> bool:
@@ -66,27 +79,30 @@ class NativeAttention:
         )
         del held  # segment points into it
 
+    def plan(self, batch: Sequence[Rows], rows: int) -> Segments:
+        described, held = segments_of(batch)
+        return Segments(described, (batch, held), len(batch))
+
     def attend(
         self,
         layer: int,
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        batch: Sequence[Rows],
+        plan: Segments,
         scale: float,
     ) -> torch.Tensor:
         heads, rows, head_dim = q.shape
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         out = q.new_zeros(rows, heads, head_dim)
-        segments, held = segments_of(batch)
         described = _Batch(
             heads,
             k.shape[0],
             head_dim,
             q.dtype == torch.float32,
-            len(batch),
+            plan.number,
             scale,
-            segments.buffer_info()[0],
+            plan.described.buffer_info()[0],
         )
         failed = self._kernels.fd_attend(
             ctypes.addressof(described),
@@ -102,7 +118,9 @@ class NativeAttention:
             v.stride(1),
             out.data_ptr(),
         )
-        del held  # segments points into it
         if failed:
             raise MemoryError("the attention kernel found no scratch memory")
         return out
+
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        return []

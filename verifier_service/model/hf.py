@@ -44,7 +44,7 @@ def _registered_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     *,
-    foredraft: tuple[Attention, Sequence[Rows]],
+    foredraft: tuple[Attention[Any], Any],
     s_aux: torch.Tensor | None = None,
     softcap: float | None = None,
     **_: Any,
@@ -56,10 +56,10 @@ def _registered_attention(
     if s_aux is not None or softcap is not None:
         kind = "sinks" if s_aux is not None else "soft-capped logits"
         raise WeightsError(f"attention with {kind} is not supported")
-    backend, batch = foredraft
+    backend, plan = foredraft
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     layer: Any = module.layer_idx
-    return backend.attend(layer, query[0], key[0], value[0], batch, scale)[None], None
+    return backend.attend(layer, query[0], key[0], value[0], plan, scale)[None], None
 
 
 AttentionInterface.register("foredraft", _registered_attention)
@@ -79,15 +79,26 @@ class TransformersForward:
     Batches are filled up with rows that belong to no session and are not looked at.
     """
 
-    def __init__(self, model: Any, attention: Attention) -> None:
+    def __init__(self, model: Any, attention: Attention[Any]) -> None:
         if packs(model.dtype, model.device) and model.tp_size is None:
             pack_linears(model)
         self._model = model
-        self._attention = attention
+        self.attention = attention
         self._least_rows = _LEAST_ROWS[model.dtype]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        found: torch.device = self._model.device
+        return found
 
     @torch.inference_mode()
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
+        return on_host(self.logits(flat))
+
+    @torch.inference_mode()
+    def logits(self, flat: Flat) -> torch.Tensor:
+        """Return the wanted rows' logits on the model's device: float32."""
         return self._logits(flat, self._run(flat))
 
     @torch.inference_mode()
@@ -101,40 +112,72 @@ class TransformersForward:
         read = [*rows, *[0] * (filled(len(rows), self._least_rows) - len(rows))]
         states = torch.cat([ran.hidden_states[layer][0, read] for layer in behind], dim=-1)
         features = fusion(states)[: len(rows)].to(torch.bfloat16)
-        return self._logits(flat, ran), features.view(torch.int16).cpu().numpy().view(np.uint16)
+        logits = on_host(self._logits(flat, ran))
+        return logits, features.view(torch.int16).cpu().numpy().view(np.uint16)
 
     def _run(self, flat: Flat, **asked: Any) -> Any:
         """Return transformers' output, asked for more than logits where that is wanted."""
         device, least = self._model.device, self._least_rows
-        filler = [0] * (filled(len(flat.tokens), least) - len(flat.tokens))
+        rows = filled(len(flat.tokens), least)
+        filler = [0] * (rows - len(flat.tokens))
         wanted = len(flat.wanted)
         looked_at = flat.wanted + [0] * (filled(max(wanted, 1), least) - wanted)
-        return self._model(
-            input_ids=torch.tensor([flat.tokens + filler], device=device),
-            position_ids=torch.tensor([_positions(flat.batch) + filler], device=device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(looked_at, device=device),
-            foredraft=(self._attention, flat.batch),
+        return self.compute(
+            torch.tensor([flat.tokens + filler], device=device),
+            torch.tensor([positions(flat.batch) + filler], device=device),
+            torch.tensor(looked_at, device=device),
+            self.attention.plan(flat.batch, rows),
             **asked,
         )
 
-    def _logits(self, flat: Flat, ran: Any) -> npt.NDArray[np.float32]:
-        chosen: npt.NDArray[np.float32] = ran.logits[0, : len(flat.wanted)].float().cpu().numpy()
-        return chosen
+    def compute(
+        self,
+        tokens: torch.Tensor,
+        places: torch.Tensor,
+        wanted: torch.Tensor,
+        plan: Any,
+        **asked: Any,
+    ) -> Any:
+        """Return transformers' output for tokens and positions [1, rows] on the model's device.
 
-    def sizes(self, rows: int) -> Sequence[int]:
-        """Return every number of rows, up to `rows`, that batches are filled up to."""
-        return sorted({min(filled(n), rows) for n in range(1, rows + 1)})
+        Its logits are [1, len(wanted), vocabulary]; plan is the attention's for this pass.
+        """
+        return self._model(
+            input_ids=tokens,
+            position_ids=places,
+            use_cache=False,
+            logits_to_keep=wanted,
+            foredraft=(self.attention, plan),
+            **asked,
+        )
+
+    def _logits(self, flat: Flat, ran: Any) -> torch.Tensor:
+        logits: torch.Tensor = ran.logits[0, : len(flat.wanted)]
+        return logits.float()
+
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return a pass of every size, up to `rows`, that passes are filled up to."""
+        sizes = sorted({min(filled(n), rows) for n in range(1, rows + 1)})
+        return [*([size] for size in sizes), *self.attention.batches(rows)]
 
 
-def _positions(batch: Sequence[Rows]) -> list[int]:
+def on_host(values: torch.Tensor) -> npt.NDArray[np.float32]:
+    """Return a copy of float32 values of a device; of a GPU's in page-locked memory.
+
+    Such memory is what a GPU writes at its full rate; torch keeps it for the next call.
+    """
+    copied = torch.empty(values.shape, dtype=torch.float32, pin_memory=values.is_cuda)
+    return copied.copy_(values).numpy()
+
+
+def positions(batch: Sequence[Rows]) -> list[int]:
     """Return where each row of a batch stands in its session's text, tree nodes by their depth."""
-    positions: list[int] = []
+    found: list[int] = []
     for _, _, start, _, rows, parents in batch:
         root = start + rows - len(parents)
-        positions.extend(range(start, root))
-        positions.extend(root - 1 + depth for depth in depths(parents))
-    return positions
+        found.extend(range(start, root))
+        found.extend(root - 1 + depth for depth in depths(parents))
+    return found
 
 
 def kv_shape(config: Any, dtype: torch.dtype, device: torch.device, ranks: int = 1) -> KvShape:

@@ -36,7 +36,13 @@ def library() -> ctypes.CDLL | None:
     kernels.fd_draw.restype = _int64
     sized: list[Any] = [_pointer, _int64]
     for isa in isas(kernels):
-        getattr(kernels, f"fd_linear_{isa}").argtypes = [_pointer, _pointer, _int64, _pointer, _int64]
+        getattr(kernels, f"fd_linear_{isa}").argtypes = [
+            _pointer,
+            _pointer,
+            _int64,
+            _pointer,
+            _int64,
+        ]
         getattr(kernels, f"fd_forward_{isa}").argtypes = [_pointer, *sized * 3, _pointer, _int64]
         keep = getattr(kernels, f"fd_keep_panels_{isa}")
         keep.argtypes, keep.restype = [_pointer, *[_int64] * 4, _pointer, _int64], None

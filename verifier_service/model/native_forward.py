@@ -58,9 +58,9 @@ class NativeForward:
             raise MemoryError("the forward found no scratch memory")
         return logits[:, : weights.vocabulary]
 
-    def sizes(self, rows: int) -> Sequence[int]:
-        """Return the numbers of rows to warm up with: the most, for the scratch memory."""
-        return [rows]
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return the largest pass, for the scratch memory."""
+        return [[rows]]
 
     def _check(self, flat: Flat) -> None:
         """Raise ValueError for what would lead the kernel beyond its arrays."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from verifier_service.core.block_pool import BlockPool
 from verifier_service.model.attention import Caches, KvShape, Rows
-from verifier_service.model.port import Segment, TargetModel, alloc
+from verifier_service.model.port import Segment, TargetModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,12 +30,18 @@ class Forward(Protocol):
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
         """Return logits [len(wanted), vocabulary]."""
 
-    def sizes(self, rows: int) -> Sequence[int]:
-        """Return the numbers of rows, up to `rows`, to run once before any session waits."""
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return passes to run once before any session waits, as the rows of their sessions.
+
+        A pass has at most `rows` rows in all.
+        """
 
 
 class PagedModel:
-    """A TargetModel out of a forward over flat batches, with a pool for kv_tokens tokens."""
+    """A TargetModel out of a forward over flat batches, with a pool for kv_tokens tokens.
+
+    `passes` is that forward, which may be called with what `flat` returns.
+    """
 
     def __init__(
         self,
@@ -52,13 +58,13 @@ class PagedModel:
         self.block_tokens = block_tokens
         idle = None if prefix_cache_tokens is None else prefix_cache_tokens // block_tokens
         self.pool = BlockPool(kv_tokens // block_tokens, idle)
-        self._forward = forward
+        self.passes = forward
         self._caches = caches
         self._kv = caches.alloc(shape, self.pool.total, block_tokens)
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits, segment after segment: float32 [rows, vocabulary]."""
-        return self._forward(self.flat(segments))
+        return self.passes(self.flat(segments))
 
     def flat(self, segments: Sequence[Segment]) -> Flat:
         """Return the segments' rows as one batch."""
@@ -74,16 +80,23 @@ class PagedModel:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""
         self._caches.keep(self._kv, blocks, start, rows)
 
-    def sizes(self, rows: int) -> Sequence[int]:
-        """Return the numbers of rows, up to `rows`, to run once before any session waits."""
-        return self._forward.sizes(rows)
+    def batches(self, rows: int) -> Sequence[Sequence[int]]:
+        """Return passes to run once before any session waits (see Forward)."""
+        return self.passes.batches(rows)
 
 
-def warm_up(model: TargetModel, sizes: Sequence[int]) -> None:
-    """Run batches of these numbers of rows, so that no session waits for a first time."""
-    most = min(model.info.max_len, model.pool.total * model.block_tokens)
-    blocks = alloc(model, min(max(sizes), most))
-    for size in sizes:
-        if size <= most:
-            model.forward([Segment(blocks, 0, [0] * size, size)])
-    model.pool.give(blocks)
+def warm_up(model: TargetModel, batches: Sequence[Sequence[int]]) -> None:
+    """Run passes of these rows of sessions, so that no session waits for a first time.
+
+    Those that do not fit the pool are left out.
+    """
+    for batch in batches:
+        needed = [-(-rows // model.block_tokens) for rows in batch]
+        if sum(needed) > model.pool.available or max(batch) > model.info.max_len:
+            continue
+        tables = [model.pool.take(count) for count in needed]
+        model.forward(
+            [Segment(table, 0, [0] * rows, rows) for table, rows in zip(tables, batch, strict=True)]
+        )
+        for table in tables:
+            model.pool.give(table)

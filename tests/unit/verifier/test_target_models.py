@@ -221,9 +221,9 @@ def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
     # Whatever stood in the cache before must not matter.
     whole[0].kv.keys.fill_(float("nan"))
     whole[0].kv.values.fill_(float("nan"))
-    ours = native.attend(1, q, k, v, whole, scale)
+    ours = native.attend(1, q, k, v, native.plan(whole, rows), scale)
     other = [Rows(reference.alloc(shape, 3, 64), [2, 1, 0], 0, 0, rows)]
-    theirs = reference.attend(1, q, k, v, other, scale)
+    theirs = reference.attend(1, q, k, v, reference.plan(other, rows), scale)
     tolerance = 0.03 if dtype is torch.bfloat16 else 2e-6
     torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=0)
     for size in (1, 2, 3, 4, 5, 17, 33, 64):
@@ -231,8 +231,9 @@ def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
         chunks = []
         for i in range(0, rows, size):
             part = slice(i, i + size)
-            batch = [Rows(kv, [1, 2, 0], i, 0, len(range(rows)[part]))]
-            chunks.append(native.attend(1, q[:, part], k[:, part], v[:, part], batch, scale))
+            count = len(range(rows)[part])
+            plan = native.plan([Rows(kv, [1, 2, 0], i, 0, count)], count)
+            chunks.append(native.attend(1, q[:, part], k[:, part], v[:, part], plan, scale))
         assert torch.equal(torch.cat(chunks), ours), f"chunks of {size}"
 
 
@@ -243,7 +244,8 @@ def test_a_nan_in_a_query_comes_out():
     q = torch.zeros(1, 2, 32)
     q[0, 1, 5] = float("nan")
     k = torch.ones(1, 2, 32)
-    out = native.attend(0, q, k, k, [Rows(native.alloc(shape, 1, 64), [0], 0, 0, 2)], 1.0)
+    plan = native.plan([Rows(native.alloc(shape, 1, 64), [0], 0, 0, 2)], 2)
+    out = native.attend(0, q, k, k, plan, 1.0)
     assert not out[0].isnan().any()
     assert out[1].isnan().all()
 
