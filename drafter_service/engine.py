@@ -187,7 +187,7 @@ class DrafterEngine:
         assert asked is not None
         text, last = asked.text, len(asked.text) - 1
         slot, cached = self._slots.acquire(draft.handle, last)
-        if self._capabilities.prefix_kv == "none":
+        if self._capabilities.prefix_kv != "exact":
             return BlockRequest(slot, 0, tuple(text), asked.num_slots, asked.filled)
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))

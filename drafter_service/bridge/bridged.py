@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from drafter_service.bridge.pair import Pair
-from drafter_service.bridge.reading import Reading, common
+from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.prefix_chain import common
 from drafter_service.model.port import BlockRequest, DiffusionLM
 
 # A text's last piece is looked for among so many of its last tokens.
@@ -91,7 +92,7 @@ class BridgedLM:
 
     def _request(self, slot: int, text: list[int], count: int) -> BlockRequest:
         """Return a request for count slots behind text, without what of it is cached."""
-        if self._own.prefix_kv == "none":
+        if self._own.prefix_kv != "exact":
             return BlockRequest(slot, 0, text, count)
         start = min(common(self._held[slot], text), len(text) - 1)
         self._held[slot] = text

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from drafter_service.bridge import reading
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.pair import NOTHING, Pair
-from drafter_service.bridge.reading import Reading, common
+from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
 from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.config import DrafterConfig
