@@ -188,7 +188,10 @@ class DrafterEngine:
         text, last = asked.text, len(asked.text) - 1
         slot, cached = self._slots.acquire(draft.handle, last)
         if self._capabilities.prefix_kv != "exact":
-            return BlockRequest(slot, 0, tuple(text), asked.num_slots, asked.filled)
+            tentative = bool(asked.filled) or len(text) > len(draft.session.chain)
+            return BlockRequest(
+                slot, 0, tuple(text), asked.num_slots, asked.filled, tentative=tentative
+            )
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))
         while len(text) - cached > self._prefill_rows:

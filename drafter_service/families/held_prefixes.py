@@ -48,7 +48,7 @@ class HeldPrefixes:
         # A request does not repeat the tokens that its slot holds; all were in passes before.
         text = [*held.text[: request.start], *request.tokens]
         held = held.cut(common(held.text, text))
-        start = self._reuse.start(held, len(text))
+        start = self._reuse.start(held, len(text), request.tentative)
         cached = self._cache.get(request.slot, start)
         part = Part(start, len(text) + request.num_slots, cached)
         return Read(request, text, held.read_at if start else len(text), part)
@@ -56,6 +56,8 @@ class HeldPrefixes:
     def keep(self, reads: Sequence[Read], made: Sequence[Tensor]) -> None:
         """Take over each part's keys and values [layers, 2, kv_heads, rows, head_dim] of a pass."""
         for read, new in zip(reads, made, strict=True):
+            if not self._reuse.keeps(read.request.tentative):
+                continue
             slot, start, rows = read.request.slot, read.part.start, self._reuse.rows(len(read.text))
             if rows > start:
                 self._cache.put(slot, start, new[:, :, :, : rows - start])

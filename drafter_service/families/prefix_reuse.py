@@ -31,14 +31,17 @@ class Reuse(Protocol):
     def prefix_kv(self) -> Literal["exact", "approximate", "none"]:
         """What it makes of the prefix (see Capabilities)."""
 
-    def start(self, held: Held, length: int) -> int:
+    def start(self, held: Held, length: int, tentative: bool) -> int:
         """Return from which token on a text of `length` tokens is fed: before its last, always.
 
-        held is of the same text, as far as it goes.
+        held is of the same text, as far as it goes; tentative as in BlockRequest.
         """
 
+    def keeps(self, tentative: bool) -> bool:
+        """Return whether what such a pass makes is kept."""
+
     def rows(self, length: int) -> int:
-        """Return of how many tokens, of a text of `length`, a pass's keys and values are kept."""
+        """Return of how many tokens, of a text of `length`, keys and values are kept."""
 
 
 class Nothing:
@@ -46,9 +49,13 @@ class Nothing:
 
     prefix_kv: Literal["none"] = "none"
 
-    def start(self, held: Held, length: int) -> int:
+    def start(self, held: Held, length: int, tentative: bool) -> int:
         """Return 0."""
         return 0
+
+    def keeps(self, tentative: bool) -> bool:
+        """Return False."""
+        return False
 
     def rows(self, length: int) -> int:
         """Return 0."""
@@ -62,9 +69,13 @@ class WholeBlocks:
     block: int
     prefix_kv: Literal["exact"] = "exact"
 
-    def start(self, held: Held, length: int) -> int:
+    def start(self, held: Held, length: int, tentative: bool) -> int:
         """Return where the block begins that the first token to feed is in."""
         return min(held.rows, length - 1) // self.block * self.block
+
+    def keeps(self, tentative: bool) -> bool:
+        """Return True: a drafted block is that of its text, whatever comes of it."""
+        return True
 
     def rows(self, length: int) -> int:
         """Return how many tokens are in blocks that have ended."""
@@ -78,9 +89,15 @@ class Refreshed:
     every: int
     prefix_kv: Literal["approximate"] = "approximate"
 
-    def start(self, held: Held, length: int) -> int:
+    def start(self, held: Held, length: int, tentative: bool) -> int:
         """Return the first token that is not cached, or 0 where it is time to read all anew."""
-        return 0 if length - held.read_at >= self.every else min(held.rows, length - 1)
+        if length - held.read_at >= self.every and not tentative:
+            return 0
+        return min(held.rows, length - 1)
+
+    def keeps(self, tentative: bool) -> bool:
+        """Return whether the pass saw committed tokens and masks alone."""
+        return not tentative
 
     def rows(self, length: int) -> int:
         """Return all of them."""

@@ -49,6 +49,8 @@ class BlockRequest:
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
     filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
     A model may tell such a pass of the one before it in the same cache slot, over the same block.
+    tentative says that the text's end or what slots hold was drafted just now: a stale prefix must
+    not be made of it, as later drafts would then depend on what was drawn here, not on the text.
     features are those of tokens, for a model that needs them: of all where the pass only caches,
     else of all but the last, whose own are not known before it was verified.
     """
@@ -59,6 +61,7 @@ class BlockRequest:
     num_slots: int
     filled: Sequence[int] = ()
     features: bytes = b""
+    tentative: bool = False
 
 
 class DiffusionLM(Protocol):

@@ -22,6 +22,7 @@ from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.config import DrafterConfig
 from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.prefix_chain import common
 from drafter_service.core.proposals import coupled_path, tree_block
 from drafter_service.load import load_engine
 from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM

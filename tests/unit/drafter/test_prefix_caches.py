@@ -18,6 +18,7 @@ from tests.unit.drafter.checkpoints import write_mdlm
 from tests.unit.drafter.public_checkpoints import CASES, MASK, Case, config_of, expected, write
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+Kept = list[tuple[torch.Tensor, torch.Tensor]]
 BLOCKED = [name for name, case in CASES.items() if case.block]
 FULL = [name for name, case in CASES.items() if not case.block]
 
@@ -41,17 +42,19 @@ class Rounds:
             return text[: self._random.randrange(len(text))] + self.tokens(1, 3)
         return text if kind < 0.3 else text + self.tokens(1, 5)
 
-    def __iter__(self) -> Iterator[list[tuple[int, list[int], list[int], list[int]]]]:
-        """Yield passes: of each session its slot, the text before, its text, its block's slots."""
+    def __iter__(self) -> Iterator[list[tuple[int, list[int], list[int], bool]]]:
+        """Yield passes: of each session its slot, its text, its block's slots, and if tentative."""
         while True:
             asked = []
             for slot in self._random.sample(sorted(self._texts), self._random.randint(1, 3)):
-                before = self._texts[slot]
-                text = self._texts[slot] = self.grown(before)
+                text = self._texts[slot] = self.grown(self._texts[slot])
                 block = [MASK] * self._random.randint(1, 6)
-                if self._random.random() < 0.3:
+                kind = self._random.random()
+                if kind < 0.2:
                     block[self._random.randrange(len(block))] = 44
-                asked.append((slot, before, text, block))
+                elif kind < 0.4:
+                    text = text + self.tokens(1, 4)
+                asked.append((slot, text, block, kind < 0.4))
             yield asked
 
 
@@ -62,9 +65,11 @@ def same_tokens(one: list[int], other: list[int]) -> int:
     return length
 
 
-def request(slot: int, start: int, text: list[int], block: list[int]) -> BlockRequest:
+def request(
+    slot: int, text: list[int], block: list[int], tentative: bool = False, start: int = 0
+) -> BlockRequest:
     filled = [-1 if token == MASK else token for token in block]
-    return BlockRequest(slot, start, text[start:], len(block), filled)
+    return BlockRequest(slot, start, text[start:], len(block), filled, tentative=tentative)
 
 
 def loaded(name: str, folder: Path, **fields: Any) -> tuple[Case, Any, FamilyDrafter]:
@@ -89,14 +94,16 @@ def test_whole_blocks_are_cached_exactly(name: str, cache_tokens: int, tmp_path:
     case, reference, drafter = loaded(name, tmp_path / "model", cache_tokens=cache_tokens)
     assert drafter.capabilities.prefix_kv == "exact"
     counts, whole = fed(drafter), 0
+    held: dict[int, list[int]] = {}
     for number, asked in zip(range(60), Rounds(4, 5), strict=False):
         requests = []
-        for slot, before, text, block in asked:
+        for slot, text, block, tentative in asked:
             # The engine leaves out what its session's slot holds; a new session's slot holds none.
-            start = min(same_tokens(before, text), len(text) - 1) if number % 7 else 0
-            requests.append(request(slot, start, text, block))
+            same = same_tokens(held.get(slot, []), text) if number % 7 else 0
+            requests.append(request(slot, text, block, tentative, min(same, len(text) - 1)))
+            held[slot] = text
             whole += len(text) + len(block)
-        wanted = torch.cat([expected(case, reference, text, block) for _, _, text, block in asked])
+        wanted = torch.cat([expected(case, reference, *each[1:3]) for each in asked])
         torch.testing.assert_close(drafter.logits(requests), wanted, **CLOSE)
         assert drafter._prefixes.tokens <= cache_tokens
     assert sum(counts) < (0.6 if cache_tokens == 1000 else 0.95) * whole
@@ -108,7 +115,7 @@ def test_a_prefix_fed_in_chunks_is_cached_all_the_same(name: str, tmp_path: Path
     counts, text = fed(drafter), list(range(1, 35))
     for start in range(0, 30, 5):
         assert len(drafter.logits([BlockRequest(0, start, text[start : start + 5], 0)])) == 0
-    found = drafter.logits([request(0, 30, text, [MASK] * 4)])
+    found = drafter.logits([request(0, text, [MASK] * 4, start=30)])
     torch.testing.assert_close(found, expected(case, reference, text, [MASK] * 4), **CLOSE)
     # Of the last chunk's 30 tokens those in whole blocks are not fed again.
     assert counts[-1] == 34 + 4 - 30 // case.block * case.block
@@ -120,30 +127,30 @@ class Stale:
     def __init__(self, case: Case, reference: Any, refresh: int) -> None:
         self._case, self._reference, self._refresh = case, reference, refresh
         self._text: list[int] = []
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._kept: Kept = []
         self._read_at = 0
 
-    def logits(self, text: list[int], block: list[int]) -> torch.Tensor:
+    def logits(self, text: list[int], block: list[int], tentative: bool) -> torch.Tensor:
         same = same_tokens(self._text, text)
-        self._read_at = min(self._read_at, same)
+        read_at = min(self._read_at, same)
         start = min(same, len(text) - 1)
-        if len(text) - self._read_at >= self._refresh:
+        if len(text) - read_at >= self._refresh and not tentative:
             start = 0
-        if start == 0:
-            self._read_at = len(text)
-        self._text = text
-        states = self._states(text, block, start)
+        states, made = self._states(text, block, start)
+        if not tentative:
+            self._text, self._kept = text, made
+            self._read_at = read_at if start else len(text)
         logits: torch.Tensor = self._reference.lm_head(self._reference.model.norm(states))
         first = len(logits) - len(block) - self._case.shift
         return logits[first : first + len(block)]
 
     @torch.no_grad()
-    def _states(self, text: list[int], block: list[int], start: int) -> torch.Tensor:
+    def _states(self, text: list[int], block: list[int], start: int) -> tuple[torch.Tensor, Kept]:
         model, kept = self._reference.model, self._kept
         row = torch.tensor([*text, *block])[None, start:]
         x = model.embed_tokens(row)
         cos, sin = model.rotary_emb(x, torch.arange(start, len(text) + len(block))[None])
-        self._kept = []
+        made = []
         for number, layer in enumerate(model.layers):
             normed, part = layer.input_layernorm(x), layer.self_attn
             q, k, v = (
@@ -154,7 +161,7 @@ class Stale:
             if start:
                 k = torch.cat((kept[number][0][:, :start], k), dim=1)
                 v = torch.cat((kept[number][1][:, :start], v), dim=1)
-            self._kept.append((k[:, : len(text)], v[:, : len(text)]))
+            made.append((k[:, : len(text)], v[:, : len(text)]))
             mixed = []
             for head, query in enumerate(q):
                 at = head * len(k) // len(q)
@@ -162,7 +169,7 @@ class Stale:
                 mixed.append(weights @ v[at])
             x = x + part.o_proj(torch.cat(mixed, dim=1))[None]
             x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return x[0]
+        return x[0], made
 
 
 @pytest.mark.parametrize("refresh", [6, 20, 1000])
@@ -175,10 +182,10 @@ def test_between_refreshes_the_prefix_is_stale_as_stated(
     sessions = [Stale(case, reference, refresh) for _ in range(4)]
     stale = 0
     for _, asked in zip(range(40), Rounds(5, 4), strict=False):
-        found = drafter.logits([request(slot, 0, text, block) for slot, _, text, block in asked])
-        wanted = [sessions[slot].logits(text, block) for slot, _, text, block in asked]
+        found = drafter.logits([request(*each) for each in asked])
+        wanted = [sessions[slot].logits(*each) for slot, *each in asked]
         torch.testing.assert_close(found, torch.cat(wanted), **CLOSE)
-        exact = [expected(case, reference, text, block) for _, _, text, block in asked]
+        exact = [expected(case, reference, *each[1:3]) for each in asked]
         stale += not torch.allclose(found, torch.cat(exact), **CLOSE)
     assert stale > 10
 
@@ -191,7 +198,7 @@ def test_a_prefix_read_in_every_pass_is_exact(name: str, refresh: int, tmp_path:
     rounds, text = Rounds(6, 1), [5, 9, 33]
     for _ in range(10):
         text = text + rounds.tokens(1, 4)
-        found = drafter.logits([request(0, 0, text, [MASK] * 5)])
+        found = drafter.logits([request(0, text, [MASK] * 5)])
         torch.testing.assert_close(found, expected(case, reference, text, [MASK] * 5), **CLOSE)
         assert drafter._prefixes.tokens == (len(text) if refresh else 0)
 
@@ -203,11 +210,11 @@ def test_sessions_that_give_way_are_read_anew(tmp_path: Path) -> None:
     texts = [[*range(1, 11)], [*range(20, 30)], [*range(40, 50)]]
     counts = fed(drafter)
     for slot in (0, 1, 2, 2, 1, 0):
-        drafter.logits([request(slot, 0, texts[slot], [MASK] * 2)])
+        drafter.logits([request(slot, texts[slot], [MASK] * 2)])
         assert drafter._prefixes.tokens <= 25
     # The third makes the first give way, the first then the third; a cached one feeds its last row.
     assert counts == [12, 12, 12, 3, 3, 12]
-    found = drafter.logits([request(2, 0, texts[2], [MASK] * 2)])
+    found = drafter.logits([request(2, texts[2], [MASK] * 2)])
     torch.testing.assert_close(found, expected(case, reference, texts[2], [MASK] * 2), **CLOSE)
 
 
@@ -215,7 +222,7 @@ def test_a_text_longer_than_the_bound_is_not_cached(tmp_path: Path) -> None:
     _, _, drafter = loaded("dream", tmp_path / "model", prefix_refresh=1000, cache_tokens=8)
     counts = fed(drafter)
     for _ in range(2):
-        drafter.logits([request(0, 0, [*range(1, 11)], [MASK] * 2)])
+        drafter.logits([request(0, [*range(1, 11)], [MASK] * 2)])
     assert (counts, drafter._prefixes.tokens) == ([12, 12], 0)
 
 
@@ -231,7 +238,7 @@ def test_mdlm_caches_its_prefix(time_conditioning: bool, tmp_path: Path) -> None
     text, counts, stale = [5, 9, 33], fed(cached), []
     for _ in range(12):
         text = [*text, 7]
-        asked = [request(0, 0, text, [MASK] * 3)]
+        asked = [request(0, text, [MASK] * 3)]
         stale.append(not torch.allclose(cached.logits(asked), exact.logits(asked), **CLOSE))
     whole = [len_ + 3 for len_ in range(4, 16)]
     assert counts == [whole[0], *[4] * 7, whole[8], *[4] * 3]
