@@ -4,7 +4,8 @@ There is no small public one, and what a stale prefix costs is seen on a trained
 (bench/prefix_refresh.py). As Dream began as an autoregressive model, this one begins as the
 embedded drafter: its layers and embedding, without its edge head, its first slot as the mask. It is
 trained as it is used: a text's beginning is seen, a block behind it is masked, nothing follows;
-every row sees every other, and a token is read one row earlier (shift 1).
+every row sees every other, and a token is read one row earlier (shift 1). In the last third of the
+time every other step masks tokens anywhere: then what follows a token matters, too.
 
 Work files go below build/train; `foredraft train corpus` comes first. A run of --seconds ends with
 a checkpoint, and the next one goes on from it until --minutes are used.
@@ -44,6 +45,8 @@ PREFIXES = (8, 192)
 BLOCKS = (4, 8)
 ALL_MASKED = 0.7
 """Share of steps whose blocks hold masks alone, as a block's first pass does."""
+INFILL_FROM, INFILLED = 2 / 3, 0.5
+"""From this share of the time on, this share of the steps masks tokens anywhere instead."""
 GAMMA = 0.7
 """A slot's loss counts this much less than that of the slot before."""
 
@@ -120,25 +123,32 @@ def save(model: Decoder, folder: Path, tokenizer: Path) -> None:
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts [b, prefix + block] whose blocks hold masks where masked [b, block]."""
+    """Texts of one length, what is fed of them, and what each token's loss counts: all [b, n]."""
 
     tokens: Tensor
     inputs: Tensor
-    masked: Tensor
-    prefix: int
+    weight: Tensor
 
 
-def draw(data: np.ndarray, random: np.random.Generator) -> Batch:
-    """Return a step's texts, all of one prefix length and one block length."""
+def draw(data: np.ndarray, random: np.random.Generator, infill: bool) -> Batch:
+    """Return a step's texts, a block masked at the end of each, or tokens anywhere to infill."""
     prefix = int(np.exp(random.uniform(*np.log(PREFIXES))))
     block = int(random.choice(BLOCKS))
-    starts = random.integers(0, len(data) - prefix - block, ROWS // (prefix + block))
-    rows = data[starts[:, None] + np.arange(prefix + block)].astype(np.int64)
+    length = prefix + block
+    starts = random.integers(0, len(data) - length, ROWS // length)
+    tokens = data[starts[:, None] + np.arange(length)].astype(np.int64)
+    slot = np.arange(length) - prefix
+    counts = np.where(slot < 0, 0.0, GAMMA ** np.maximum(slot, 0))
     share = 1.0 if random.random() < ALL_MASKED else random.uniform()
-    masked = random.random((len(rows), block)) < share
-    inputs = rows.copy()
-    inputs[:, prefix:][masked] = MASK_ID
-    return Batch(torch.from_numpy(rows), torch.from_numpy(inputs), torch.from_numpy(masked), prefix)
+    if infill:
+        # A text's first token is not read anywhere.
+        counts, share = np.where(np.arange(length) > 0, 1.0, 0.0), random.uniform()
+    masked = (random.random(tokens.shape) < share) & (counts > 0)
+    return Batch(
+        torch.from_numpy(tokens),
+        torch.from_numpy(np.where(masked, MASK_ID, tokens)),
+        torch.from_numpy(np.where(masked, counts, 0.0).astype(np.float32)),
+    )
 
 
 def loss(model: Decoder, batch: Batch) -> Tensor:
@@ -152,11 +162,10 @@ def loss(model: Decoder, batch: Batch) -> Tensor:
     at = torch.arange(length).repeat(count)
     rows = Rows(batch.inputs.flatten(), at, torch.zeros(len(at)))
     states = model(rows, attend).unflatten(0, (count, length))
-    logits = model.lm_head(states[:, batch.prefix - 1 : -1][batch.masked]).float()
-    slots = torch.arange(batch.masked.shape[1]).expand_as(batch.masked)[batch.masked]
-    weight = GAMMA ** slots.float()
-    each = F.cross_entropy(logits, batch.tokens[:, batch.prefix :][batch.masked], reduction="none")
-    return (each * weight).sum() / weight.sum().clamp(min=1e-6)
+    weight = batch.weight[:, 1:]
+    logits = model.lm_head(states[:, :-1][weight > 0])
+    each = F.cross_entropy(logits, batch.tokens[:, 1:][weight > 0], reduction="none")
+    return (each * weight[weight > 0]).sum() / weight.sum().clamp(min=1e-6)
 
 
 def encoded(work: Path, tokenizer: Path) -> np.ndarray:
@@ -186,7 +195,9 @@ def train(work: Path, out: Path, seconds: float, budget: float, peak: float) -> 
     while used < end:
         for group in optimizer.param_groups:
             group["lr"] = schedule.rate(used)
-        batch = draw(data, np.random.default_rng([17, step]))
+        random = np.random.default_rng([17, step])
+        infill = used >= INFILL_FROM * budget and random.random() < INFILLED
+        batch = draw(data, random, infill)
         found = loss(model, batch)
         optimizer.zero_grad()
         found.backward()
@@ -215,8 +226,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("build/train"))
     parser.add_argument("--out", type=Path, default=Path("build/train/bidirectional"))
-    parser.add_argument("--minutes", type=float, default=7.0, help="of training, in all")
-    parser.add_argument("--seconds", type=float, default=7.0 * 60, help="of this run")
+    parser.add_argument("--minutes", type=float, default=10.5, help="of training, in all")
+    parser.add_argument("--seconds", type=float, default=10.5 * 60, help="of this run")
     parser.add_argument("--lr", type=float, default=1e-3)
     args = parser.parse_args()
     used = train(args.work, args.out, args.seconds, 60 * args.minutes, args.lr)

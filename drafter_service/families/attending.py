@@ -77,7 +77,8 @@ class TextAttention:
 
     def made(self) -> Sequence[Tensor]:
         """Return each part's keys and values [layers, 2, kv_heads, rows, head_dim]."""
-        return torch.stack(self._made).split(self._rows, dim=3)
+        parts: Sequence[Tensor] = torch.stack(self._made).split(self._rows, dim=3)
+        return parts
 
 
 def visible(part: Part, block: int, device: torch.device) -> Tensor | None:
