@@ -190,7 +190,13 @@ class DrafterEngine:
         if self._capabilities.prefix_kv != "exact":
             tentative = bool(asked.filled) or len(text) > len(draft.session.chain)
             return BlockRequest(
-                slot, 0, tuple(text), asked.num_slots, asked.filled, tentative=tentative
+                slot,
+                0,
+                tuple(text),
+                asked.num_slots,
+                asked.filled,
+                tentative=tentative,
+                fresh=cached == 0,
             )
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))

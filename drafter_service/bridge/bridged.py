@@ -94,7 +94,7 @@ class BridgedLM:
         """Return a request for count slots behind text, without what of it is cached."""
         slot = asked.slot
         if self._own.prefix_kv != "exact":
-            return BlockRequest(slot, 0, text, count, tentative=asked.tentative)
+            return BlockRequest(slot, 0, text, count, tentative=asked.tentative, fresh=asked.fresh)
         start = min(common(self._held[slot], text), len(text) - 1)
         self._held[slot] = text
         while len(text) - start > self._prefill_rows:

@@ -44,7 +44,7 @@ class HeldPrefixes:
 
     def read(self, request: BlockRequest) -> Read:
         """Return what a pass is to feed for a request."""
-        held = self._held.get(request.slot, Held())
+        held = Held() if request.fresh else self._held.get(request.slot, Held())
         # A request does not repeat the tokens that its slot holds; all were in passes before.
         text = [*held.text[: request.start], *request.tokens]
         held = held.cut(common(held.text, text))

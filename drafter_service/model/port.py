@@ -51,6 +51,7 @@ class BlockRequest:
     A model may tell such a pass of the one before it in the same cache slot, over the same block.
     tentative says that the text's end or what slots hold was drafted just now: a stale prefix must
     not be made of it, as later drafts would then depend on what was drawn here, not on the text.
+    fresh says that what the slot holds is not the session's: a draft must not depend on another's.
     features are those of tokens, for a model that needs them: of all where the pass only caches,
     else of all but the last, whose own are not known before it was verified.
     """
@@ -62,6 +63,7 @@ class BlockRequest:
     filled: Sequence[int] = ()
     features: bytes = b""
     tentative: bool = False
+    fresh: bool = False
 
 
 class DiffusionLM(Protocol):
