@@ -105,6 +105,10 @@ class DrafterConfig(StrictModel):
     """Most mask slots of a public checkpoint's pass; the embedded family's own file tells its."""
     max_len: int | None = Field(default=None, ge=64)
     """Most tokens of a public checkpoint's session, mask slots included; by default its own."""
+    prefix_refresh: int = Field(default=64, ge=0)
+    """After how many tokens more a fully bidirectional public checkpoint reads a session's text
+    anew, whose keys and values it caches till then though what followed has changed them; 0: in
+    every pass. Measured in docs/families.md."""
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Where a public checkpoint runs; the embedded family runs on a CPU."""
     dtype: Literal["int8", "bfloat16", "float32"] | None = None

@@ -187,8 +187,17 @@ class DrafterEngine:
         assert asked is not None
         text, last = asked.text, len(asked.text) - 1
         slot, cached = self._slots.acquire(draft.handle, last)
-        if self._capabilities.prefix_kv == "none":
-            return BlockRequest(slot, 0, tuple(text), asked.num_slots, asked.filled)
+        if self._capabilities.prefix_kv != "exact":
+            tentative = bool(asked.filled) or len(text) > len(draft.session.chain)
+            return BlockRequest(
+                slot,
+                0,
+                tuple(text),
+                asked.num_slots,
+                asked.filled,
+                tentative=tentative,
+                fresh=cached == 0,
+            )
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))
         while len(text) - cached > self._prefill_rows:

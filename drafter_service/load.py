@@ -180,6 +180,8 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
         max_block=config.max_block,
         max_sessions=config.max_sessions,
         max_len=config.max_len,
+        cache_tokens=config.cache_tokens,
+        refresh=config.prefix_refresh,
     )
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from drafter_service.bridge.pair import Pair
-from drafter_service.bridge.reading import Reading, common
+from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.prefix_chain import common
 from drafter_service.model.port import BlockRequest, DiffusionLM
 
 # A text's last piece is looked for among so many of its last tokens.
@@ -50,7 +51,7 @@ class BridgedLM:
         asked, begun = [], []
         for r, text, count in zip(requests, texts, counts, strict=True):
             known = len(text) - count
-            asked.append(self._request(r.slot, text[:known], r.num_slots))
+            asked.append(self._request(r, text[:known], r.num_slots))
             begun.append(self._spelled(text[known:]))
         scores = self._model.draft(asked)
         return [respelled(s, self._pair, b) for s, b in zip(scores, begun, strict=True)]
@@ -76,7 +77,7 @@ class BridgedLM:
             count = self._pair.drafter.last_piece(text[-_PIECE:])
             if count < len(text):
                 counts[place] = count
-                asked.append(self._request(r.slot, text[: len(text) - count], 1))
+                asked.append(self._request(r, text[: len(text) - count], 1))
                 places.append(place)
         for place, scores in zip(places, self._model.draft(asked) if asked else (), strict=True):
             last = texts[place][-counts[place] :]
@@ -89,10 +90,11 @@ class BridgedLM:
     def _spelled(self, tokens: Sequence[int]) -> bytes:
         return b"".join(self._pair.drafter.spelling[token] for token in tokens)
 
-    def _request(self, slot: int, text: list[int], count: int) -> BlockRequest:
+    def _request(self, asked: BlockRequest, text: list[int], count: int) -> BlockRequest:
         """Return a request for count slots behind text, without what of it is cached."""
-        if self._own.prefix_kv == "none":
-            return BlockRequest(slot, 0, text, count)
+        slot = asked.slot
+        if self._own.prefix_kv != "exact":
+            return BlockRequest(slot, 0, text, count, tentative=asked.tentative, fresh=asked.fresh)
         start = min(common(self._held[slot], text), len(text) - 1)
         self._held[slot] = text
         while len(text) - start > self._prefill_rows:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 
 from drafter_service.bridge.vocabulary import Vocabulary
+from drafter_service.core.prefix_chain import common
 
 _OVERLAP = 16
 
@@ -52,15 +52,3 @@ class Reading:
                 return tokens[place:] if at == self._ends[keep - 1] else None
             at += len(self._vocabulary.spelling[token])
         return None
-
-
-def common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the longest common prefix, by comparing slices: that is compiled."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[:middle] == other[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

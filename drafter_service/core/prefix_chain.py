@@ -38,3 +38,15 @@ class PrefixChain:
             self.tokens.append(token)
             self._hashes.append(extend_hash(self._hashes[-1], (token,)))
         return same
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the longest common prefix, by comparing slices: that is compiled."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -11,18 +11,23 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from drafter_service.core.lattice import BlockScores
+from drafter_service.families.attending import Rows, TextAttention
 from drafter_service.families.decoder import Decoder
 from drafter_service.families.dit import Dit
 from drafter_service.families.family import FamilyModel, read_family
+from drafter_service.families.held_prefixes import HeldPrefixes
+from drafter_service.families.prefix_reuse import reuse
 from drafter_service.model.candidates import block_scores
 from drafter_service.model.port import BlockRequest, Capabilities
 
 
 class FamilyDrafter:
-    """Feeds every block's whole prefix: what follows a bidirectional prefix changes all of it.
+    """Feeds of every session's text what cannot be taken from its cached prefix, and the block.
 
     Several sessions' rows share one forward, each seeing its own. max_block is the most mask slots,
-    max_sessions the most sessions of a pass, max_len the most tokens of one.
+    max_sessions the most sessions of a pass, max_len the most tokens of one; cache_tokens bounds
+    the cached tokens of all. refresh is after how many tokens a fully bidirectional network reads a
+    text anew.
     """
 
     def __init__(
@@ -33,18 +38,23 @@ class FamilyDrafter:
         max_block: int,
         max_sessions: int,
         max_len: int,
+        cache_tokens: int,
+        refresh: int,
     ) -> None:
         self._network, self._model = network, model
         sizes = model.sizes
         tokens = min(max_len, sizes.max_len)
         self._count = min(num_candidates, sizes.vocab_size - 1)
+        kept = reuse(model.block, refresh)
+        empty = network.embed_tokens.weight.new_empty(sizes.kv_shape(0))
+        self._prefixes = HeldPrefixes(kept, empty, cache_tokens)
         self.capabilities = Capabilities(
             name=model.family.name,
             vocab_size=sizes.vocab_size,
             max_len=tokens,
             eos=model.eos_token_id,
             max_block=max_block,
-            prefix_kv="none",
+            prefix_kv=kept.prefix_kv,
             cache_slots=max_sessions,
             cache_tokens=tokens,
             partial_blocks=True,
@@ -57,35 +67,31 @@ class FamilyDrafter:
         model, logits = self._model, self.logits(requests).float()
         return block_scores(logits, requests, self._count, model.mask_token_id, model.eos_token_id)
 
+    @torch.inference_mode()
     def logits(self, requests: Sequence[BlockRequest]) -> Tensor:
         """Return the logits [slots, vocabulary] that every request's mask slots are read from."""
+        reads = [self._prefixes.read(r) for r in requests]
+        mask, shift = self._model.mask_token_id, self._model.family.shift
         tokens: list[int] = []
         positions: list[int] = []
-        owners: list[int] = []
-        read: list[int] = []
-        for owner, r in enumerate(requests):
-            filled = r.filled or [-1] * r.num_slots
-            first = len(tokens) + len(r.tokens) - self._model.family.shift
-            read += range(first, first + r.num_slots)
-            tokens += [*r.tokens, *(self._model.mask_token_id if t < 0 else t for t in filled)]
-            positions += range(len(r.tokens) + r.num_slots)
-            owners += [owner] * (len(r.tokens) + r.num_slots)
+        masked: list[float] = []
+        wanted: list[int] = []
+        for read in reads:
+            request, part = read.request, read.part
+            filled = request.filled or [-1] * request.num_slots
+            text = [*read.text, *(mask if t < 0 else t for t in filled)]
+            tokens += text[part.start :]
+            positions += range(part.start, part.end)
+            masked += [text.count(mask) / len(text)] * part.rows
+            first = len(tokens) - request.num_slots - shift
+            wanted += range(first, first + request.num_slots)
         device = self._network.embed_tokens.weight.device
-        ids, at, owner_of = (
-            torch.tensor(each, device=device) for each in (tokens, positions, owners)
-        )
-        states = self._network(ids, at, visible(at, owner_of, self._model.block))
-        logits: Tensor = self._network.lm_head(states[read])
+        rows = Rows(*(torch.tensor(each, device=device) for each in (tokens, positions, masked)))
+        attention = TextAttention([read.part for read in reads], self._model.block, device)
+        states = self._network(rows, attention)
+        self._prefixes.keep(reads, attention.made())
+        logits: Tensor = self._network.lm_head(states[wanted])
         return logits
-
-
-def visible(positions: Tensor, owners: Tensor, block: int) -> Tensor:
-    """Return which rows [n, n] each row sees: its own text's, up to the end of its block if any."""
-    own = owners[:, None] == owners[None, :]
-    if not block:
-        return own
-    blocks = positions // block
-    return own & (blocks[:, None] >= blocks[None, :])
 
 
 def load_family(
@@ -99,6 +105,8 @@ def load_family(
     max_block: int,
     max_sessions: int,
     max_len: int | None,
+    cache_tokens: int,
+    refresh: int,
 ) -> FamilyDrafter:
     """Return the drafter of a folder with config.json and safetensors, in one file or several.
 
@@ -116,5 +124,13 @@ def load_family(
             if not name.endswith("rotary_emb.inv_freq"):
                 weights[model.family.names(name)] = tensor.to(dtype)
     longest = max_len or model.sizes.max_len
-    network = model.network(weights)
-    return FamilyDrafter(network, model, num_candidates, max_block, max_sessions, longest)
+    return FamilyDrafter(
+        model.network(weights),
+        model,
+        num_candidates,
+        max_block,
+        max_sessions,
+        longest,
+        cache_tokens,
+        refresh,
+    )

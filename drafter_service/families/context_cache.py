@@ -27,6 +27,10 @@ class ContextCache:
             self._slots[slot] = held = grown
         held[:, :, :, start:end] = new
 
+    def drop(self, slot: int) -> None:
+        """Free what the slot holds, if anything."""
+        self._slots.pop(slot, None)
+
     def get(self, slot: int, end: int) -> Tensor:
         """Return what the slot holds of its first `end` tokens."""
         return self._slots.get(slot, self._empty)[:, :, :, :end]

@@ -1,20 +1,25 @@
 """The decoder that most diffusion LMs are: Llama's and Qwen's layers under a mask of our own.
 
 Weights have transformers' names for Llama, Qwen2 and Qwen3. Rows of several texts go through one
-forward; what a row may see is told by the mask, so one module serves causal, block-causal and fully
-bidirectional families.
+forward; what a row sees is the business of the attention that is passed in, so one module serves
+block-causal and fully bidirectional families, whatever of a text is cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from drafter_service.families.attending import Attend, Rows
 from drafter_service.families.weights import assigned
+
+Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""An Attend of one layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,10 @@ class DecoderConfig:
     qk_norm: bool = False
     tied: bool = False
 
+    def kv_shape(self, tokens: int) -> tuple[int, ...]:
+        """Return the shape of every layer's keys and values of so many tokens."""
+        return self.num_layers, 2, self.num_kv_heads, tokens, self.head_dim
+
 
 class Attention(nn.Module):
     """Grouped-query attention with rotary positions."""
@@ -56,20 +65,16 @@ class Attention(nn.Module):
             self.k_norm = nn.RMSNorm(c.head_dim, c.rms_eps)
         self.qk_norm = c.qk_norm
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, visible: Tensor) -> Tensor:
-        """Return the mixed rows of x [n, hidden]; visible [n, n] says which rows each row sees."""
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
+        """Return the mixed rows of x [n, hidden]."""
         q, k, v = (
             part(x).view(len(x), -1, self.head_dim)
             for part in (self.q_proj, self.k_proj, self.v_proj)
         )
         if self.qk_norm:
             q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = (each.transpose(0, 1) for each in (rotated(q, cos, sin), rotated(k, cos, sin), v))
-        mixed = F.scaled_dot_product_attention(
-            q[None], k[None], v[None], attn_mask=visible, enable_gqa=True
-        )
-        mixed = mixed[0].transpose(0, 1).reshape(len(x), -1)
-        out: Tensor = self.o_proj(mixed)
+        mixed = mix(rotated(q, cos, sin), rotated(k, cos, sin), v)
+        out: Tensor = self.o_proj(mixed.flatten(1))
         return out
 
 
@@ -99,9 +104,9 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, visible: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
         """Return the layer's output for rows x [n, hidden]."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, visible)
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mix)
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out
 
@@ -117,13 +122,13 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return the normed states [n, hidden] of rows with tokens and positions [n]."""
+    def forward(self, rows: Rows, attend: Attend) -> Tensor:
+        """Return the normed states [n, hidden] of n rows."""
         config, dtype = self.config, self.embed_tokens.weight.dtype
-        cos, sin = rotary(positions, config.head_dim, config.rope_theta, dtype)
-        x: Tensor = self.embed_tokens(tokens)
-        for layer in self.layers:
-            x = layer(x, cos, sin, visible)
+        cos, sin = rotary(rows.positions, config.head_dim, config.rope_theta, dtype)
+        x: Tensor = self.embed_tokens(rows.tokens)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, cos, sin, partial(attend, number))
         normed: Tensor = self.norm(x)
         return normed
 

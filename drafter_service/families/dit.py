@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from drafter_service.families.decoder import rotary, rotated
+from drafter_service.families.attending import Attend, Rows
+from drafter_service.families.decoder import Mix, rotary, rotated
 from drafter_service.families.weights import assigned
 
 _ROPE_THETA = 10_000.0
@@ -38,6 +40,10 @@ class DitConfig:
     num_heads: int
     max_len: int
     time_conditioning: bool
+
+    def kv_shape(self, tokens: int) -> tuple[int, ...]:
+        """Return the shape of every block's keys and values of so many tokens."""
+        return self.num_blocks, 2, self.num_heads, tokens, self.hidden_size // self.num_heads
 
 
 class SigmaMap(nn.Module):
@@ -75,21 +81,18 @@ class Block(nn.Module):
         )
         self.adaLN_modulation = nn.Linear(config.cond_size, 6 * hidden)
 
-    def forward(
-        self, x: Tensor, condition: Tensor, cos: Tensor, sin: Tensor, visible: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, condition: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
         """Return the block's output for rows x [n, hidden] under condition [n or 1, cond]."""
         parts = self.adaLN_modulation(condition).chunk(6, dim=-1)
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts
-        x = x + gate * self._attention(_modulated(self.norm1(x), shift, scale), cos, sin, visible)
+        x = x + gate * self._attention(_modulated(self.norm1(x), shift, scale), cos, sin, mix)
         out: Tensor = x + mlp_gate * self.mlp(_modulated(self.norm2(x), mlp_shift, mlp_scale))
         return out
 
-    def _attention(self, x: Tensor, cos: Tensor, sin: Tensor, visible: Tensor) -> Tensor:
+    def _attention(self, x: Tensor, cos: Tensor, sin: Tensor, mix: Mix) -> Tensor:
         q, k, v = self.attn_qkv(x).view(len(x), 3, self.num_heads, -1).unbind(1)
-        q, k, v = (each.transpose(0, 1) for each in (rotated(q, cos, sin), rotated(k, cos, sin), v))
-        mixed = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=visible)
-        out: Tensor = self.attn_out(mixed[0].transpose(0, 1).reshape(len(x), -1))
+        mixed = mix(rotated(q, cos, sin), rotated(k, cos, sin), v)
+        out: Tensor = self.attn_out(mixed.flatten(1))
         return out
 
 
@@ -108,42 +111,41 @@ class OutputLayer(nn.Module):
 
 
 class Dit(nn.Module):
-    """Embedding, blocks, norm and head; mask_token_id is the noise whose level is told."""
+    """Embedding, blocks, norm and head."""
 
-    def __init__(self, config: DitConfig, mask_token_id: int) -> None:
+    def __init__(self, config: DitConfig) -> None:
         super().__init__()
-        self.config, self.mask_token_id = config, mask_token_id
+        self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.sigma_map = SigmaMap(config)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_blocks))
         self.output_layer = OutputLayer(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
 
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Return the normed states [n, hidden] of rows with tokens and positions [n]."""
-        condition = F.silu(self.sigma_map(self._sigma(tokens, visible)))
-        x: Tensor = self.embed_tokens(tokens)
+    def forward(self, rows: Rows, attend: Attend) -> Tensor:
+        """Return the normed states [n, hidden] of n rows."""
+        condition = F.silu(self.sigma_map(self._sigma(rows.masked)))
+        x: Tensor = self.embed_tokens(rows.tokens)
         head_dim = self.config.hidden_size // self.config.num_heads
-        cos, sin = rotary(positions, head_dim, _ROPE_THETA, x.dtype)
-        for block in self.blocks:
-            x = block(x, condition, cos, sin, visible)
+        cos, sin = rotary(rows.positions, head_dim, _ROPE_THETA, x.dtype)
+        for number, block in enumerate(self.blocks):
+            x = block(x, condition, cos, sin, partial(attend, number))
         normed: Tensor = self.output_layer(x, condition)
         return normed
 
-    def _sigma(self, tokens: Tensor, visible: Tensor) -> Tensor:
+    def _sigma(self, masked: Tensor) -> Tensor:
         """Return each row's noise level [n], or [1] for all: -log of the chance to be no mask.
 
-        That chance is linear in time, and a text's time is the share of masks among its rows.
+        That chance is linear in time, and a text's time is its share of masks.
         """
         if not self.config.time_conditioning:
-            return torch.zeros(1, device=tokens.device)
-        masks = (visible & (tokens == self.mask_token_id)).sum(1)
-        return -torch.log1p(-(1 - _LEAST_KEPT) * masks / visible.sum(1))
+            return torch.zeros(1, device=masked.device)
+        return -torch.log1p(-(1 - _LEAST_KEPT) * masked)
 
     @classmethod
-    def of(cls, config: DitConfig, mask_token_id: int, weights: Mapping[str, Tensor]) -> Dit:
+    def of(cls, config: DitConfig, weights: Mapping[str, Tensor]) -> Dit:
         """Return a network over the weights; raise ValueError for missing, unknown or misshapen."""
-        return assigned(lambda: cls(config, mask_token_id), weights)
+        return assigned(lambda: cls(config), weights)
 
 
 def _modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

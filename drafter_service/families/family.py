@@ -55,7 +55,7 @@ class FamilyModel:
     def network(self, weights: Mapping[str, Tensor]) -> Decoder | Dit:
         """Return the network over the weights; raise ValueError if they do not fit it."""
         if isinstance(self.sizes, DitConfig):
-            return Dit.of(self.sizes, self.mask_token_id, weights)
+            return Dit.of(self.sizes, weights)
         return Decoder.of(self.sizes, weights)
 
 

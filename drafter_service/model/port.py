@@ -17,8 +17,10 @@ class Capabilities:
     """What one model can do; the engine adapts to it.
 
     max_block is the largest number of mask slots in one block. prefix_kv says how a prefix's keys
-    and values relate to what follows: "exact" if they never change and can be cached, "none" if
-    the whole prefix must be fed each time. cache_slots sessions of up to cache_tokens tokens, mask
+    and values relate to what follows: "exact" if they never change and can be cached. If all that
+    follows changes them, a request brings its whole prefix: the model then feeds all of it in each
+    pass ("none"), or feeds what is new beside what it cached, now stale, and from time to time all
+    of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask
     slots included, can be held at once. partial_blocks says whether slots of a block may already
     hold tokens. features_hash and features_width say which of the target's fused features
     (foredraft.features) the model needs of its prefix's tokens, if any; their keys and values are
@@ -30,7 +32,7 @@ class Capabilities:
     max_len: int
     eos: int
     max_block: int
-    prefix_kv: Literal["exact", "none"]
+    prefix_kv: Literal["exact", "approximate", "none"]
     cache_slots: int
     cache_tokens: int
     partial_blocks: bool = False
@@ -47,6 +49,9 @@ class BlockRequest:
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
     filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
     A model may tell such a pass of the one before it in the same cache slot, over the same block.
+    tentative says that the text's end or what slots hold was drafted just now: a stale prefix must
+    not be made of it, as later drafts would then depend on what was drawn here, not on the text.
+    fresh says that what the slot holds is not the session's: a draft must not depend on another's.
     features are those of tokens, for a model that needs them: of all where the pass only caches,
     else of all but the last, whose own are not known before it was verified.
     """
@@ -57,6 +62,8 @@ class BlockRequest:
     num_slots: int
     filled: Sequence[int] = ()
     features: bytes = b""
+    tentative: bool = False
+    fresh: bool = False
 
 
 class DiffusionLM(Protocol):

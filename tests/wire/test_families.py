@@ -54,6 +54,7 @@ async def serving(name: str, folder: Path) -> AsyncIterator[tuple[DrafterServer,
             "dtype": "float32",
             "max_block": 8,
             "cache_tokens": 256,
+            "prefix_refresh": 8,
             "prefill_rows": 4,
         }
     )

@@ -22,6 +22,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from drafter_service.config import DrafterConfig
+
 VOCAB, MASK, EOS = 96, 90, 0
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -134,3 +136,24 @@ def write(case: Case, folder: Path) -> Any:
         save_file({name: state[name] for name in chosen}, file)
     (folder / "config.json").write_text(json.dumps(case.config))
     return reference
+
+
+def config_of(case: Case, folder: Path, **fields: Any) -> DrafterConfig:
+    """A configuration that serves the case's checkpoint in fp32."""
+    return DrafterConfig(model=folder, family=case.family, dtype="float32", **fields)
+
+
+def expected(case: Case, reference: Any, text: list[int], slots: list[int]) -> torch.Tensor:
+    """The logits [slots, vocabulary] of mask slots behind text; slots hold MASK or a token."""
+    row = [*text, *slots]
+    n = len(row)
+    mask = torch.zeros(1, 1, n, n)
+    for i in range(n):
+        for j in range(n):
+            if case.block and j // case.block > i // case.block:
+                mask[0, 0, i, j] = torch.finfo(torch.float32).min
+    with torch.no_grad():
+        logits = reference(torch.tensor([row]), attention_mask=mask).logits[0]
+    if case.shift:
+        logits = torch.cat((logits[:1], logits[:-1]))
+    return logits[len(text) :]

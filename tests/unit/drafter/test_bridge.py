@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from drafter_service.bridge import reading
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.pair import NOTHING, Pair
-from drafter_service.bridge.reading import Reading, common
+from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
 from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.config import DrafterConfig
 from drafter_service.core.draft_tree import TreeParams
 from drafter_service.core.lattice import BlockScores
+from drafter_service.core.prefix_chain import common
 from drafter_service.core.proposals import coupled_path, tree_block
 from drafter_service.load import load_engine
 from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM

@@ -18,27 +18,14 @@ from drafter_service.families.adapter import FamilyDrafter
 from drafter_service.load import load_engine, load_model
 from drafter_service.model.port import BlockRequest
 from foredraft.errors import WeightsError
-from tests.unit.drafter.public_checkpoints import CASES, MASK, VOCAB, Case, write
-
-
-def config_of(case: Case, folder: Path, **fields: Any) -> DrafterConfig:
-    return DrafterConfig(model=folder, family=case.family, dtype="float32", **fields)
-
-
-def expected(case: Case, reference: Any, text: list[int], slots: list[int]) -> torch.Tensor:
-    """The logits [slots, vocabulary] of mask slots behind text; slots hold MASK or a token."""
-    row = [*text, *slots]
-    n = len(row)
-    mask = torch.zeros(1, 1, n, n)
-    for i in range(n):
-        for j in range(n):
-            if case.block and j // case.block > i // case.block:
-                mask[0, 0, i, j] = torch.finfo(torch.float32).min
-    with torch.no_grad():
-        logits = reference(torch.tensor([row]), attention_mask=mask).logits[0]
-    if case.shift:
-        logits = torch.cat((logits[:1], logits[:-1]))
-    return logits[len(text) :]
+from tests.unit.drafter.public_checkpoints import (
+    CASES,
+    MASK,
+    VOCAB,
+    config_of,
+    expected,
+    write,
+)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -164,6 +164,8 @@ def test_a_family_without_a_prefix_cache_gets_the_drafted_text_too():
     handle, _ = engine.open(opening("s", PREFIX, proposal=Proposal.AR))
     engine.propose([(handle, asking("s", PREFIX, 3, 2))])
     assert fed(model) == [[(0, PREFIX, 1)], [(0, (*PREFIX, 6), 1)]]
+    # The second text's end was drafted.
+    assert [r.tentative for requests in model.passes for r in requests] == [False, True]
 
 
 def test_methods_keep_to_the_models_longest_sequence():
