@@ -41,17 +41,21 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
     drafter_config = located(config.drafter.service)
     verifier_config = located(config.verifier.service)
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
-    runner = Runner(partial(load_verifier, verifier_config))
     try:
+        # One after the other: loading a target, transformers changes torch's default dtype for
+        # every thread.
         await batcher.start()
-        info = await runner.ready()
-        yield Engines(
-            Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
-            LocalDrafter(batcher),
-            LocalVerifier(runner),
-            runner,
-            info,
-        )
+        runner = Runner(partial(load_verifier, verifier_config))
+        try:
+            info = await runner.ready()
+            yield Engines(
+                Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
+                LocalDrafter(batcher),
+                LocalVerifier(runner),
+                runner,
+                info,
+            )
+        finally:
+            await runner.stop()
     finally:
         await batcher.stop()
-        await runner.stop()
