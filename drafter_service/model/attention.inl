@@ -63,29 +63,28 @@ INLINE void write_value(const model *m, const float *v, int64_t position, uint32
  * and zero for the others; return 1 / the sum of the weights. */
 INLINE float softmax(const float *scores, uint16_t *weights, int64_t step, int64_t limit,
                      int64_t chunks) {
-    const int vectors = COLUMNS / LANES;
     const floats nothing = all(-INFINITY);
     int64_t full = limit / COLUMNS, rest = limit % COLUMNS;
-    floats most[vectors], sum[VECTORS] = {zeros()};
-    for (int v = 0; v < vectors; v++) most[v] = nothing;
+    floats most[PIECES], sum[VECTORS] = {zeros()};
+    for (int v = 0; v < PIECES; v++) most[v] = nothing;
     for (int64_t c = 0; c < full; c++)
-        for (int v = 0; v < vectors; v++)
+        for (int v = 0; v < PIECES; v++)
             most[v] = larger_of(most[v], load(scores + c * step + v * LANES));
-    for (int v = 0; rest && v < vectors; v++) {
+    for (int v = 0; rest && v < PIECES; v++) {
         floats s = load(scores + full * step + v * LANES);
         most[v] = larger_of(most[v], choose(first_lanes(rest - v * LANES), s, nothing));
     }
-    for (int v = 1; v < vectors; v++) most[0] = larger_of(most[0], most[v]);
+    for (int v = 1; v < PIECES; v++) most[0] = larger_of(most[0], most[v]);
     floats top = all(largest_of(most[0]));
     for (int64_t c = 0; c < chunks; c++) {
         int64_t seen = c < full ? COLUMNS : c == full ? rest : 0;
-        floats w[vectors];
-        for (int v = 0; v < vectors; v++) {
+        floats w[PIECES];
+        for (int v = 0; v < PIECES; v++) {
             w[v] = exp2_lanes(load(scores + c * step + v * LANES) - top);
             w[v] = choose(first_lanes(seen - v * LANES), w[v], zeros());
         }
         for (int v = 0; v < VECTORS; v++) sum[v] += w[v] + w[v + VECTORS];
-        for (int v = 0; v < vectors; v += 2)
+        for (int v = 0; v < PIECES; v += 2)
             store_ints(weights + c * step + v * LANES, pack_bf16(w[v], w[v + 1]));
     }
     return 1.0f / sum_of_sixteen(sum);
@@ -104,8 +103,8 @@ INLINE int64_t position_at(const rows_of *s, int64_t i) {
 }
 
 INLINE void attend_head(const model *m, const rows_of *s, block b, const float *qkv,
-                        const uint32_t *keys, const uint32_t *values, const attention_memory *memory,
-                        float *out) {
+                        const uint32_t *keys, const uint32_t *values,
+                        const attention_memory *memory, float *out) {
     tile *multiply = bf16_products()[b.rows];
     int64_t D = m->head_dim, step = b.rows * COLUMNS, limit[MAX_ROWS], last = 0;
     float inverse[MAX_ROWS], scale = LOG2_E / __builtin_sqrtf((float)D);
@@ -132,7 +131,8 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
         for (int64_t r = 0; r < b.rows; r++) {
             const float *from = memory->mixed + r * COLUMNS;
             float *to = out + row_at(s, b.first + r) * m->hidden + d;
-            for (int c = 0; c < COLUMNS; c += LANES) store(to + c, load(from + c) * all(inverse[r]));
+            for (int c = 0; c < COLUMNS; c += LANES)
+                store(to + c, load(from + c) * all(inverse[r]));
         }
     }
 }

@@ -38,8 +38,8 @@ INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t
 
 /* Write a slot's candidates, the mask token never among them, EOS always, and their log q.
  *
- * logits [vocab] are changed; scratch has room for vocab + 16 floats and as many int32. Where the
- * logits are not finite, neither is log_q, and the tokens are any.
+ * logits [vocab] are changed; scratch has room for vocab + LANES floats and as many int32. Where
+ * the logits are not finite, neither is log_q, and the tokens are any.
  */
 static void best_candidates(const model *m, float *logits, void *scratch, int64_t *tokens,
                             float *log_q) {

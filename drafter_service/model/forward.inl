@@ -30,7 +30,8 @@ static memory divide(const model *m, int64_t rows, int64_t masks, char *scratch)
     s.wide = (float *)take(&at, 4 * rows * larger(3 * m->hidden, m->inner));
     s.logits = (float *)take(&at, 4 * masks * m->vocab);
     s.gates = (float *)take(&at, 4 * masks * m->rank);
-    s.bytes.bytes = (signed_byte *)take(&at, rows * larger(m->hidden, m->inner) * sizeof(signed_byte));
+    int64_t bytes = rows * larger(m->hidden, m->inner);
+    s.bytes.bytes = (signed_byte *)take(&at, bytes * sizeof(signed_byte));
     s.bytes.scales = (float *)take(&at, 4 * rows);
     s.bytes.offsets = (int32_t *)take(&at, 4 * rows);
     s.rest = take(&at, larger(attention_scratch(m), 8 * (m->vocab + LANES)));

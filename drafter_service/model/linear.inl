@@ -65,20 +65,20 @@ INLINE floats gated(floats g, floats u) {
 
 INLINE void finish(const int32_t *sums, const quantised *x, block b, const float *scales,
                    enum epilogue epilogue, float *out, int64_t stride) {
-    const int half = COLUMNS / 2 / LANES; /* vectors of a gate, then as many of its values */
     for (int64_t r = 0; r < b.rows; r++, out += stride, sums += COLUMNS) {
         ints offset = all_ints(x->offsets[b.first + r]);
-        floats row = all(x->scales[b.first + r]), exact[2 * half], scale[2 * half];
-        for (int v = 0; v < 2 * half; v++) {
+        floats row = all(x->scales[b.first + r]), exact[PIECES], scale[PIECES];
+        for (int v = 0; v < PIECES; v++) {
             exact[v] = floats_of(minus(load_ints(sums + v * LANES), offset));
             scale[v] = row * load(scales + v * LANES);
         }
-        for (int v = 0; v < 2 * half; v++) {
+        for (int v = 0; v < PIECES; v++) {
             float *to = out + v * LANES;
             if (epilogue == STORE) store(to, exact[v] * scale[v]);
             if (epilogue == ADD) store(to, fused(exact[v], scale[v], load(to)));
-            if (epilogue == GATE && v < half)
-                store(to, gated(exact[v] * scale[v], exact[v + half] * scale[v + half]));
+            int value = v + PIECES / 2; /* of a gate */
+            if (epilogue == GATE && value < PIECES)
+                store(to, gated(exact[v] * scale[v], exact[value] * scale[value]));
         }
     }
 }

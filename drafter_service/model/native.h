@@ -3,7 +3,7 @@
  * Everything that is multiplied goes through one shape of work, a tile: up to MAX_ROWS rows of
  * operand a times COLUMNS columns of operand b, in 32-bit units that hold 4 bytes or 2 bf16 of the
  * summed dimension. Operand a is laid out as [units / UNITS][rows][UNITS], b as [units][COLUMNS],
- * the result as [rows][COLUMNS].
+ * the result as [rows][COLUMNS]. For AVX2 operand a's bytes take 16 bits, its units of them 64.
  */
 #ifndef FOREDRAFT_DRAFTER_NATIVE_H
 #define FOREDRAFT_DRAFTER_NATIVE_H
@@ -14,15 +14,18 @@
 #include <string.h>
 
 #define COLUMNS 32
-#define UNITS 16            /* of one row next to each other: a line */
-#define BYTES (4 * UNITS)   /* in such a line */
+#define PIECES (COLUMNS / LANES) /* vectors in a row of columns */
+#define UNITS 16                 /* of one row next to each other: a line */
+#define BYTES (4 * UNITS)        /* in such a line */
 #define HALVES (2 * UNITS)
 #if LANES == 16
-#define MAX_ROWS 14         /* 2 x 14 sums, 2 vectors of b and 1 of a fill the 32 registers */
+#define MAX_ROWS 14 /* 2 x 14 sums, 2 vectors of b and 1 of a fill the 32 registers */
 typedef int8_t signed_byte;
 #else
-#define MAX_ROWS 6          /* 2 x 6 sums, 2 vectors of b, 1 of a and a product: 16 registers */
-typedef int16_t signed_byte; /* as AVX2 multiplies it; in a unit, bytes 0 and 2, then 1 and 3 */
+#define MAX_ROWS 6 /* 2 x 6 sums, 2 vectors of b, 1 of a and a product fill the 16 registers */
+/* AVX2 multiplies pairs of 16 bits exactly: in a unit, bytes 0 and 2, then 1 and 3. Its products of
+ * bytes saturate. */
+typedef int16_t signed_byte;
 #endif
 #define MAX_CANDIDATES 64
 #define MAX_HEAD_DIM 128

@@ -1,7 +1,7 @@
 /* The only multiplications of matrices: tiles, one function for each number of rows.
  *
- * A unit of operand a is broadcast to all lanes; each unit of b is read once for all rows, two
- * vectors of it at a time. With the number of rows known to the compiler, the sums stay in registers.
+ * A unit of operand a is broadcast to all lanes; each unit of b is read once for all rows, in two
+ * vectors at a time. With the number of rows known to the compiler, the sums stay in registers.
  */
 #include "native.h"
 
@@ -15,6 +15,12 @@
 
 /* Add the products of a unit: sums[r] = dot(sums[r], b, a of row r). Bytes are summed exactly; of a
  * pair of bf16 the second is added first, as the instruction for both does. */
+#if LANES == 16
+#define COMPLETE(s)
+#else
+/* There are no registers to collect products in, or to keep b in between the halves of a unit. */
+#define COMPLETE(s) __asm__ volatile("" : "+x"(s[0]), "+x"(s[1])::"memory")
+#endif
 #define EACH_ROW _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++)
 #define ADD(of_b, of_a, dot)                                                                      \
     {                                                                                             \
@@ -23,6 +29,7 @@
             ints x = of_a(a + r * each * UNITS);                                                  \
             sums[r][0] = dot(sums[r][0], b0, x);                                                  \
             sums[r][1] = dot(sums[r][1], b1, x);                                                  \
+            COMPLETE(sums[r]);                                                                    \
         }                                                                                         \
     }
 #define ADD_PRODUCTS(kind, target)                                                                \
@@ -38,15 +45,11 @@
 #define WHOLE(x) (x)
 #define UNIT(a) all_ints(*(a))
 #define DOT_BF16(sum, b, a) as_ints(_mm512_dpbf16_ps(as_floats(sum), (__m512bh)(b), (__m512bh)(a)))
-#define DOT_WIDE(sum, b, a)                                                                       \
-    DOT_FLOATS(DOT_FLOATS(sum, ODD(b), ODD(a)), EVEN(b), EVEN(a))
+#define DOT_WIDE(sum, b, a) DOT_FLOATS(DOT_FLOATS(sum, ODD(b), ODD(a)), EVEN(b), EVEN(a))
 ADD_PRODUCTS(int8, ) ADD(WHOLE, UNIT, _mm512_dpbusd_epi32)
 ADD_PRODUCTS(bf16, TARGET_BF16) ADD(WHOLE, UNIT, DOT_BF16)
-ADD_PRODUCTS(wide, ) ADD(WHOLE, UNIT, DOT_WIDE)
+ADD_PRODUCTS(wide, ) ADD(WHOLE, UNIT, DOT_WIDE) /* bf16 on a CPU without it */
 #else
-/* One half of a unit after the other: the sums are complete before the second one's b is read again,
- * as there is no register to keep it in, nor products. */
-#define COMPLETE EACH_ROW __asm__ volatile("" : "+x"(sums[r][0]), "+x"(sums[r][1])::"memory");
 #define EVEN_BYTES(b) _mm256_and_si256(b, all_ints(0x00FF00FF))
 #define ODD_BYTES(b) _mm256_srli_epi16(b, 8)
 #define FIRST_PAIR(a) all_ints((a)[0])
@@ -54,14 +57,13 @@ ADD_PRODUCTS(wide, ) ADD(WHOLE, UNIT, DOT_WIDE)
 #define ODD_OF(a) ODD(all_ints(*(a)))
 #define EVEN_OF(a) EVEN(all_ints(*(a)))
 #define DOT_INT16(sum, b, a) plus(sum, _mm256_madd_epi16(b, a))
+/* One half of a unit after the other. */
 ADD_PRODUCTS(int8, ) {
     ADD(EVEN_BYTES, FIRST_PAIR, DOT_INT16)
-    COMPLETE
     ADD(ODD_BYTES, SECOND_PAIR, DOT_INT16)
 }
 ADD_PRODUCTS(wide, ) {
     ADD(ODD, ODD_OF, DOT_FLOATS)
-    COMPLETE
     ADD(EVEN, EVEN_OF, DOT_FLOATS)
 }
 #endif

@@ -184,7 +184,8 @@ INLINE float largest_of(floats v) {
 
 INLINE int32_t sum_of_ints(ints v) {
 #if LANES == 16
-    __m256i eight = _mm256_add_epi32(_mm512_extracti64x4_epi64(v, 0), _mm512_extracti64x4_epi64(v, 1));
+    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
+    __m256i eight = _mm256_add_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
 #else
     __m256i eight = v;
 #endif
@@ -196,7 +197,8 @@ INLINE int32_t sum_of_ints(ints v) {
 
 INLINE int32_t largest_int(ints v) {
 #if LANES == 16
-    __m256i eight = _mm256_max_epi32(_mm512_extracti64x4_epi64(v, 0), _mm512_extracti64x4_epi64(v, 1));
+    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
+    __m256i eight = _mm256_max_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
 #else
     __m256i eight = v;
 #endif
