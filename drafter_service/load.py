@@ -18,7 +18,7 @@ from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.native import built, library
+from drafter_service.model.native import built, isas
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
 from drafter_service.model.port import Capabilities, DiffusionLM
@@ -187,11 +187,14 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
 
 def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
     """Return the compiled int8 drafter, or None where it cannot run. Raise as load_torch does."""
-    kernels = library()
+    kernels = built()
     if kernels is None or not supports(read_config(config.model), config.candidates):
         return None
+    isa = next(iter(isas(kernels)), None)
+    if isa is None:
+        return None
     model = BlockCausalDLM.load(config.model, torch.float32)
-    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels)
+    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels, isa)
 
 
 def load_torch(config: DrafterConfig) -> EmbeddedDrafter:

@@ -71,11 +71,11 @@ def built() -> ctypes.CDLL | None:
     if path is None:
         return None
     kernels = ctypes.CDLL(str(path))
-    kernels.fd_draft_runs_here.argtypes = []
-    kernels.fd_draft_scratch.argtypes = [_pointer, _int64, _int64]
-    kernels.fd_draft_scratch.restype = _int64
-    kernels.fd_draft.argtypes = [_pointer, _pointer, _int64, *[_pointer] * 7]
-    kernels.fd_draft.restype = None
+    for isa in isas(kernels):
+        scratch = getattr(kernels, f"fd_draft_scratch_{isa}")
+        scratch.argtypes, scratch.restype = [_pointer, _int64, _int64], _int64
+        draft = getattr(kernels, f"fd_draft_{isa}")
+        draft.argtypes, draft.restype = [_pointer, _pointer, _int64, *[_pointer] * 7], None
     kernels.fd_beam.argtypes = [_pointer] * 4
     kernels.fd_beam.restype = _int64
     kernels.fd_tree.argtypes = [_pointer, _int64, *[_pointer] * 3]
@@ -83,8 +83,9 @@ def built() -> ctypes.CDLL | None:
     return kernels
 
 
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """Return the compiled forward, or None where it was not built or this CPU cannot run it."""
-    kernels = built()
-    return kernels if kernels is not None and kernels.fd_draft_runs_here() else None
+def isas(kernels: ctypes.CDLL) -> list[str]:
+    """Return the instruction sets that this CPU runs the compiled forward with, the best first.
+
+    avx512 needs its int8 products (VNNI); the bits of results are the same with each.
+    """
+    return [isa for isa in ("avx512", "avx2") if getattr(kernels, f"fd_draft_runs_{isa}")()]

@@ -22,18 +22,24 @@ class NativeDrafter:
     """EmbeddedDrafter's contract on int8 weights, rows quantised one by one, bf16 caches.
 
     Single-threaded; other Python threads run meanwhile. Raises ValueError for weights that are not
-    finite; the model's sizes must be ones that packed.supports.
+    finite; the model's sizes must be ones that packed.supports, and isa one of native.isas.
     """
 
     def __init__(
-        self, model: BlockCausalDLM, cache: CacheShape, candidates: int, kernels: ctypes.CDLL
+        self,
+        model: BlockCausalDLM,
+        cache: CacheShape,
+        candidates: int,
+        kernels: ctypes.CDLL,
+        isa: str,
     ) -> None:
         config = model.config
         self.capabilities = capabilities(config, cache)
         self._candidates = min(candidates, config.vocab_size - 1)
         capacity = -(-self.capabilities.cache_tokens // _TILE) * _TILE
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
-        self._draft, self._scratch_size = kernels.fd_draft, kernels.fd_draft_scratch
+        self._draft = getattr(kernels, f"fd_draft_{isa}")
+        self._scratch_size = getattr(kernels, f"fd_draft_scratch_{isa}")
         # Pages of an empty array take memory only once they are written.
         size = 2 * config.num_layers * cache.slots * config.hidden_size * capacity
         self._keys, self._values = aligned(size), aligned(size)

@@ -27,6 +27,10 @@ INLINE void store(float *p, floats x) { _mm512_storeu_ps(p, x); }
 INLINE floats all(float x) { return _mm512_set1_ps(x); }
 INLINE floats fused(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE floats larger_of(floats a, floats b) { return _mm512_max_ps(a, b); } /* b if one is a NaN */
+/* A bit for each lane of a that compares so (_CMP_GT_OQ) to b's. */
+INLINE uint32_t compared(floats a, floats b, const int so) {
+    return _mm512_cmp_ps_mask(a, b, so);
+}
 INLINE picked first_lanes(int64_t count) {
     return count >= LANES ? 0xFFFF : count > 0 ? (1u << count) - 1 : 0;
 }
@@ -45,6 +49,22 @@ INLINE ints halves_of(ints lower, ints upper) {
 INLINE ints widened(const uint16_t *p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
 }
+/* The upper halves of one's lanes, then of the other's. */
+INLINE ints upper_halves(ints first, ints second) {
+    const __m512i uppers = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37,
+                                            35, 33, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9,
+                                            7, 5, 3, 1);
+    return _mm512_permutex2var_epi16(first, uppers, second);
+}
+INLINE void store_split(void *first, void *second, ints x) {
+    _mm256_storeu_si256((__m256i *)first, _mm512_castsi512_si256(x));
+    _mm256_storeu_si256((__m256i *)second, _mm512_extracti64x4_epi64(x, 1));
+}
+INLINE ints larger_ints_of(ints a, ints b) { return _mm512_max_epi32(a, b); }
+INLINE ints nearest_ints(floats x) { return _mm512_cvtps_epi32(x); }
+INLINE floats floats_of(ints x) { return _mm512_cvtepi32_ps(x); }
+INLINE ints plus(ints a, ints b) { return _mm512_add_epi32(a, b); }
+INLINE ints minus(ints a, ints b) { return _mm512_sub_epi32(a, b); }
 
 /* 2^x, relative error below 3e-6; 2^-127 or less for anything less; a NaN stays one. */
 INLINE floats exp2_lanes(floats x) {
@@ -72,6 +92,10 @@ INLINE void store(float *p, floats x) { _mm256_storeu_ps(p, x); }
 INLINE floats all(float x) { return _mm256_set1_ps(x); }
 INLINE floats fused(floats a, floats b, floats c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE floats larger_of(floats a, floats b) { return _mm256_max_ps(a, b); } /* b if one is a NaN */
+/* A bit for each lane of a that compares so (_CMP_GT_OQ) to b's. */
+INLINE uint32_t compared(floats a, floats b, const int so) {
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, so));
+}
 INLINE picked first_lanes(int64_t count) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     int32_t end = count > LANES ? LANES : count < 0 ? 0 : (int32_t)count;
@@ -90,6 +114,20 @@ INLINE ints halves_of(ints lower, ints upper) { return _mm256_blend_epi16(lower,
 INLINE ints widened(const uint16_t *p) {
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
 }
+/* The upper halves of one's lanes, then of the other's. */
+INLINE ints upper_halves(ints first, ints second) {
+    ints quarters = _mm256_packus_epi32(shifted_right(first, 16), shifted_right(second, 16));
+    return _mm256_permute4x64_epi64(quarters, 0xD8);
+}
+INLINE void store_split(void *first, void *second, ints x) {
+    _mm_storeu_si128((__m128i *)first, _mm256_castsi256_si128(x));
+    _mm_storeu_si128((__m128i *)second, _mm256_extracti128_si256(x, 1));
+}
+INLINE ints larger_ints_of(ints a, ints b) { return _mm256_max_epi32(a, b); }
+INLINE ints nearest_ints(floats x) { return _mm256_cvtps_epi32(x); }
+INLINE floats floats_of(ints x) { return _mm256_cvtepi32_ps(x); }
+INLINE ints plus(ints a, ints b) { return _mm256_add_epi32(a, b); }
+INLINE ints minus(ints a, ints b) { return _mm256_sub_epi32(a, b); }
 
 /* 2^x, relative error below 3e-6; 0 for anything below 2^-127; a NaN stays one. */
 INLINE floats exp2_lanes(floats x) {
@@ -142,6 +180,32 @@ INLINE float largest_of(floats v) {
     x = _mm_max_ps(x, _mm_shuffle_ps(x, x, _MM_SHUFFLE(1, 0, 3, 2)));
     x = _mm_max_ps(x, _mm_shuffle_ps(x, x, _MM_SHUFFLE(2, 3, 0, 1)));
     return _mm_cvtss_f32(x);
+}
+
+INLINE int32_t sum_of_ints(ints v) {
+#if LANES == 16
+    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
+    __m256i eight = _mm256_add_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
+#else
+    __m256i eight = v;
+#endif
+    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 0, 3, 2)));
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 3, 0, 1)));
+    return _mm_cvtsi128_si32(x);
+}
+
+INLINE int32_t largest_int(ints v) {
+#if LANES == 16
+    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
+    __m256i eight = _mm256_max_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
+#else
+    __m256i eight = v;
+#endif
+    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 0, 3, 2)));
+    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 3, 0, 1)));
+    return _mm_cvtsi128_si32(x);
 }
 
 #endif

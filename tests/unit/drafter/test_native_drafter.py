@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,13 @@ from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.native import library
+from drafter_service.model.native import built, isas
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
 from drafter_service.model.port import BlockRequest
 
-needs_native = pytest.mark.skipif(library() is None, reason="not built, or not for this CPU")
+KERNELS = built()
+ISAS = isas(KERNELS) if KERNELS else []
 
 # A rank that is padded, two sizes of heads, a vocabulary of fewer than 64 groups of 4.
 CONFIG = BlockCausalConfig(192, 128, 2, 192, edge_rank=40, max_position_embeddings=128)
@@ -68,8 +70,14 @@ def network(config=CONFIG):
     return built.requires_grad_(False).eval()
 
 
-def native(built, candidates=8, cache=CACHE):
-    return NativeDrafter(built, cache, candidates, library())
+def compiled(isa, built, candidates=8, cache=CACHE):
+    return NativeDrafter(built, cache, candidates, KERNELS, isa)
+
+
+@pytest.fixture(params=ISAS)
+def native(request):
+    """What compiles a network for each instruction set that runs here."""
+    return partial(compiled, request.param)
 
 
 def on_torch(built, linear, candidates=8, cache=CACHE):
@@ -97,10 +105,9 @@ def errors(exact, other):
     return np.concatenate(found), best
 
 
-@needs_native
 @pytest.mark.parametrize("config", [CONFIG, SMALL_HEADS])
 @pytest.mark.parametrize("candidates", [5, 40, 64])
-def test_near_fp32(config, candidates):
+def test_near_fp32(native, config, candidates):
     built = network(config)
     exact, near = on_torch(built, FloatLinear, candidates), native(built, candidates)
     coarse = on_torch(built, Int8Linear, candidates)
@@ -125,9 +132,8 @@ def test_near_fp32(config, candidates):
         assert (b.edge[0] == b.edge[0, :1]).all()
 
 
-@needs_native
 @pytest.mark.parametrize("config", [CONFIG, SMALL_HEADS])
-def test_cached_in_pieces_equals_fresh_to_the_bit(config):
+def test_cached_in_pieces_equals_fresh_to_the_bit(native, config):
     drafter = native(network(config))
     for cuts in ([4, 9, 10, 40], [33], [1, 2, 3, 99]):
         begin = 0
@@ -138,16 +144,23 @@ def test_cached_in_pieces_equals_fresh_to_the_bit(config):
         same(scores, fresh(drafter, TEXT, 7))
 
 
-@needs_native
-def test_cut_back_and_continued_equals_fresh_to_the_bit():
+@pytest.mark.skipif(len(ISAS) < 2, reason="this CPU has one instruction set of the forward's")
+@pytest.mark.parametrize("config", [CONFIG, SMALL_HEADS])
+@pytest.mark.parametrize("masks", [1, 9, 16])
+def test_every_instruction_set_gives_the_same_bits(config, masks):
+    built = network(config)
+    a, b = (fresh(compiled(isa, built, 40), TEXT, masks) for isa in ISAS)
+    same(a, b)
+
+
+def test_cut_back_and_continued_equals_fresh_to_the_bit(native):
     drafter = native(network())
     drafter.draft([BlockRequest(0, 0, [*TEXT[:5], 40, 41, 42], 6)])
     [scores] = drafter.draft([BlockRequest(0, 5, TEXT[5:10], 3)])
     same(scores, fresh(drafter, TEXT[:10], 3))
 
 
-@needs_native
-def test_a_batch_equals_one_by_one_to_the_bit():
+def test_a_batch_equals_one_by_one_to_the_bit(native):
     drafter = native(network())
     drafter.draft([BlockRequest(0, 0, TEXT[:7], 0), BlockRequest(1, 0, TEXT[:2], 0)])
     batch = drafter.draft(
@@ -162,8 +175,7 @@ def test_a_batch_equals_one_by_one_to_the_bit():
     same(batch[1], fresh(drafter, [*TEXT[:2], 8], 5))
 
 
-@needs_native
-def test_ties_go_to_the_lower_token():
+def test_ties_go_to_the_lower_token(native):
     built = network()
     built.embedding.weight.zero_()
     scores = fresh(native(built), TEXT[:3], 2)
@@ -171,8 +183,7 @@ def test_ties_go_to_the_lower_token():
     assert scores.log_q == pytest.approx(-np.log(191), abs=1e-4)
 
 
-@needs_native
-def test_what_is_not_finite_shows():
+def test_what_is_not_finite_shows(native):
     built = network()
     built.layers[1].gate_up.weight.mul_(100)
     built.layers[1].down.weight.fill_(3e38)
@@ -182,7 +193,6 @@ def test_what_is_not_finite_shows():
         native(built)
 
 
-@needs_native
 @pytest.mark.parametrize(
     "request_",
     [
@@ -197,7 +207,7 @@ def test_what_is_not_finite_shows():
         BlockRequest(0, 120, [5], 8),
     ],
 )
-def test_a_request_out_of_bounds_never_reaches_c(request_):
+def test_a_request_out_of_bounds_never_reaches_c(native, request_):
     with pytest.raises(ValueError, match="bounds"):
         native(network()).draft([request_])
 
@@ -222,7 +232,7 @@ def folder(tmp_path):
     return tmp_path / "drafter"
 
 
-@needs_native
+@pytest.mark.skipif(not ISAS, reason="not built, or not for this CPU")
 def test_int8_is_compiled_where_it_can_be(folder, monkeypatch, caplog):
     caplog.set_level(logging.INFO, load.__name__)
     config = DrafterConfig(model=folder)
@@ -230,7 +240,7 @@ def test_int8_is_compiled_where_it_can_be(folder, monkeypatch, caplog):
     assert isinstance(
         load.load_model(config.model_copy(update={"dtype": "float32"})), EmbeddedDrafter
     )
-    monkeypatch.setattr(load, "library", lambda: None)
+    monkeypatch.setattr(load, "isas", lambda kernels: [])
     assert isinstance(load.load_model(config), EmbeddedDrafter)
     assert [record.getMessage() for record in caplog.records] == [
         "the drafter runs in int8, compiled",
@@ -239,8 +249,7 @@ def test_int8_is_compiled_where_it_can_be(folder, monkeypatch, caplog):
     ]
 
 
-@needs_native
-def test_on_the_embedded_model_it_is_nearer_to_fp32_than_torch_int8():
+def test_on_the_embedded_model_it_is_nearer_to_fp32_than_torch_int8(native):
     built = BlockCausalDLM.load(EMBEDDED / "drafter", torch.float32)
     text = Tokenizer.from_file(str(EMBEDDED / "tokenizer" / "tokenizer.json")).encode(CODE).ids
     cache = CacheShape(4, 512)

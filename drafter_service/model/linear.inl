@@ -3,25 +3,37 @@
 
 /* The largest magnitude; a NaN counts as the largest, so that it is not lost. */
 INLINE float largest(const float *x, int64_t width) {
-    __m512i most = _mm512_setzero_si512();
+    ints most = all_ints(0);
     for (int64_t i = 0; i < width; i += LANES)
-        most = _mm512_max_epi32(most, _mm512_and_si512(_mm512_loadu_si512(x + i),
-                                                       _mm512_set1_epi32(0x7FFFFFFF)));
-    union { int32_t bits; float value; } top = {_mm512_reduce_max_epi32(most)};
+        most = larger_ints_of(most, load_ints(x + i) & all_ints(0x7FFFFFFF));
+    union { int32_t bits; float value; } top = {largest_int(most)};
     return top.value;
 }
 
 INLINE float mean_square(const float *x, int64_t width) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i < width; i += LANES) {
-        __m512 v = _mm512_loadu_ps(x + i);
-        sum = _mm512_fmadd_ps(v, v, sum);
-    }
-    return _mm512_reduce_add_ps(sum) / (float)width;
+    floats sum[VECTORS] = {zeros()};
+    for (int64_t i = 0; i < width; i += 16)
+        for (int v = 0; v < VECTORS; v++) {
+            floats each = load(x + i + v * LANES);
+            sum[v] = fused(each, each, sum[v]);
+        }
+    return sum_of_sixteen(sum) / (float)width;
+}
+
+/* Store as signed bytes. */
+INLINE void store_bytes(signed_byte *to, ints x) {
+#if LANES == 16
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtsepi32_epi8(x));
+#else
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    const __m128i order = _mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m128i bytes = _mm_shuffle_epi8(_mm_packs_epi16(words, words), order);
+    _mm_storeu_si128((__m128i *)to, _mm_cvtepi8_epi16(bytes));
+#endif
 }
 
 /* Quantise x [rows, width], each row by itself; with `normalise`, x / rms(x). */
-TARGET void quantise(quantised *to, const float *x, int64_t rows, int64_t width, int normalise,
+static void quantise(quantised *to, const float *x, int64_t rows, int64_t width, int normalise,
                      float eps) {
     to->rows = rows;
     to->width = width;
@@ -29,51 +41,45 @@ TARGET void quantise(quantised *to, const float *x, int64_t rows, int64_t width,
         block b = block_at(rows, i);
         for (int64_t r = 0; r < b.rows; r++) {
             const float *from = x + (b.first + r) * width;
-            int8_t *bytes = to->bytes + b.first * width + r * BYTES;
+            signed_byte *bytes = to->bytes + b.first * width + r * BYTES;
             float most = largest(from, width), scale = most / 127.0f;
             /* A row of zeros stays one; a NaN or an infinity passes through the scale. */
-            __m512 inverse = _mm512_set1_ps(most > 0 ? 127.0f / most : 0.0f);
-            __m512i sum = _mm512_setzero_si512();
+            floats inverse = all(most > 0 ? 127.0f / most : 0.0f);
+            ints sum = all_ints(0);
             for (int64_t c = 0; c < width; c += LANES) {
-                __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(from + c), inverse));
-                sum = _mm512_add_epi32(sum, q);
-                int64_t at = c / BYTES * b.rows * BYTES + c % BYTES;
-                _mm_store_si128((__m128i *)(bytes + at), _mm512_cvtsepi32_epi8(q));
+                ints q = nearest_ints(load(from + c) * inverse);
+                sum = plus(sum, q);
+                store_bytes(bytes + c / BYTES * b.rows * BYTES + c % BYTES, q);
             }
             if (normalise) scale /= __builtin_sqrtf(mean_square(from, width) + eps);
             to->scales[b.first + r] = scale;
-            to->offsets[b.first + r] = 128 * _mm512_reduce_add_epi32(sum);
+            to->offsets[b.first + r] = 128 * sum_of_ints(sum);
         }
     }
 }
 
 /* g / (1 + e^-g) * u */
-INLINE __m512 gated(__m512 g, __m512 u) {
-    __m512 e = exp2_lanes(_mm512_mul_ps(g, _mm512_set1_ps(-LOG2_E)));
-    return _mm512_mul_ps(_mm512_div_ps(g, _mm512_add_ps(e, _mm512_set1_ps(1.0f))), u);
+INLINE floats gated(floats g, floats u) {
+    return g / (exp2_lanes(g * all(-LOG2_E)) + all(1.0f)) * u;
 }
 
 INLINE void finish(const int32_t *sums, const quantised *x, block b, const float *scales,
                    enum epilogue epilogue, float *out, int64_t stride) {
-    __m512 s0 = _mm512_loadu_ps(scales), s1 = _mm512_loadu_ps(scales + LANES);
-    for (int64_t r = 0; r < b.rows; r++, out += stride) {
-        __m512i offset = _mm512_set1_epi32(x->offsets[b.first + r]);
-        __m512 row = _mm512_set1_ps(x->scales[b.first + r]);
-        const int32_t *from = sums + r * COLUMNS;
-        __m512 v0 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(from), offset));
-        __m512 v1 = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_load_si512(from + LANES), offset));
-        v0 = _mm512_mul_ps(v0, _mm512_mul_ps(row, s0));
-        v1 = _mm512_mul_ps(v1, _mm512_mul_ps(row, s1));
-        if (epilogue == GATE) {
-            _mm512_storeu_ps(out, gated(v0, v1));
-            continue;
+    for (int64_t r = 0; r < b.rows; r++, out += stride, sums += COLUMNS) {
+        ints offset = all_ints(x->offsets[b.first + r]);
+        floats row = all(x->scales[b.first + r]), exact[PIECES], scale[PIECES];
+        for (int v = 0; v < PIECES; v++) {
+            exact[v] = floats_of(minus(load_ints(sums + v * LANES), offset));
+            scale[v] = row * load(scales + v * LANES);
         }
-        if (epilogue == ADD) {
-            v0 = _mm512_add_ps(v0, _mm512_loadu_ps(out));
-            v1 = _mm512_add_ps(v1, _mm512_loadu_ps(out + LANES));
+        for (int v = 0; v < PIECES; v++) {
+            float *to = out + v * LANES;
+            if (epilogue == STORE) store(to, exact[v] * scale[v]);
+            if (epilogue == ADD) store(to, fused(exact[v], scale[v], load(to)));
+            int value = v + PIECES / 2; /* of a gate */
+            if (epilogue == GATE && value < PIECES)
+                store(to, gated(exact[v] * scale[v], exact[value] * scale[value]));
         }
-        _mm512_storeu_ps(out, v0);
-        _mm512_storeu_ps(out + LANES, v1);
     }
 }
 
@@ -82,7 +88,7 @@ INLINE void finish(const int32_t *sums, const quantised *x, block b, const float
  * Each tile of weights is read once for all rows. STORE writes channel n to column n, ADD adds it.
  * GATE expects 16 channels of the gate and 16 of the values in each tile, and writes 16 columns.
  */
-TARGET void apply(const linear *w, int64_t from, const quantised *x, enum epilogue epilogue,
+static void apply(const linear *w, int64_t from, const quantised *x, enum epilogue epilogue,
                   float *out, int64_t stride) {
     _Alignas(64) int32_t sums[MAX_ROWS * COLUMNS];
     int64_t units = w->in / 4, count = num_blocks(x->rows);

@@ -8,8 +8,6 @@
  */
 #include "native.h"
 
-#include <string.h>
-
 INLINE int64_t chunks_of(int64_t keys) { return (keys + COLUMNS - 1) / COLUMNS; }
 
 /* Queries, scores, weights and mixed values of one block of rows. */
@@ -18,14 +16,14 @@ typedef struct {
     float *scores;     /* [chunks][rows][32 keys] */
     uint16_t *weights; /* the same, as operand a */
     float *mixed;
-} memory;
+} attention_memory;
 
-int64_t attention_scratch(const model *m) {
+static int64_t attention_scratch(const model *m) {
     return MAX_ROWS * (m->head_dim * 2 + m->capacity * 6 + COLUMNS * 4);
 }
 
-INLINE memory divide(const model *m, char *scratch) {
-    memory s;
+INLINE attention_memory divide_attention(const model *m, char *scratch) {
+    attention_memory s;
     s.scores = (float *)scratch;
     s.mixed = s.scores + MAX_ROWS * m->capacity;
     s.weights = (uint16_t *)(s.mixed + MAX_ROWS * COLUMNS);
@@ -38,14 +36,9 @@ INLINE void rotate(uint16_t *to, const float *x, const model *m, int64_t positio
     int64_t half = m->head_dim / 2;
     const float *cos = m->cos + position * half, *sin = m->sin + position * half;
     for (int64_t i = 0; i < half; i += LANES) {
-        __m512 a = _mm512_loadu_ps(x + i), b = _mm512_loadu_ps(x + half + i);
-        __m512 c = _mm512_mul_ps(_mm512_loadu_ps(cos + i), _mm512_set1_ps(scale));
-        __m512 s = _mm512_mul_ps(_mm512_loadu_ps(sin + i), _mm512_set1_ps(scale));
-        __m512 first = _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s));
-        __m512 second = _mm512_fmadd_ps(b, c, _mm512_mul_ps(a, s));
-        __m512i both = pack_bf16(first, second);
-        _mm256_storeu_si256((__m256i *)(to + i), _mm512_castsi512_si256(both));
-        _mm256_storeu_si256((__m256i *)(to + half + i), _mm512_extracti64x4_epi64(both, 1));
+        floats a = load(x + i), b = load(x + half + i);
+        floats c = load(cos + i) * all(scale), s = load(sin + i) * all(scale);
+        store_split(to + i, to + half + i, pack_bf16(fused(a, c, -(b * s)), fused(b, c, a * s)));
     }
 }
 
@@ -61,12 +54,8 @@ INLINE void write_value(const model *m, const float *v, int64_t position, uint32
     for (int64_t d = 0; d < m->head_dim; d += LANES) {
         uint32_t *to = values + d / COLUMNS * (m->capacity / 2) * COLUMNS +
                        position / 2 * COLUMNS + d % COLUMNS;
-        __m512i x = rounded_bf16(_mm512_loadu_ps(v + d));
-        if (position % 2)
-            x = _mm512_mask_mov_epi16(_mm512_load_si512(to), 0xAAAAAAAA, x);
-        else
-            x = _mm512_srli_epi32(x, 16);
-        _mm512_store_si512(to, x);
+        ints x = rounded_bf16(load(v + d));
+        store_ints(to, position % 2 ? halves_of(load_ints(to), x) : shifted_right(x, 16));
     }
 }
 
@@ -74,30 +63,31 @@ INLINE void write_value(const model *m, const float *v, int64_t position, uint32
  * and zero for the others; return 1 / the sum of the weights. */
 INLINE float softmax(const float *scores, uint16_t *weights, int64_t step, int64_t limit,
                      int64_t chunks) {
-    int64_t full = limit / COLUMNS;
-    uint32_t rest = (1u << limit % COLUMNS) - 1;
-    __m512 most0 = _mm512_set1_ps(-__builtin_inff()), most1 = most0;
-    for (int64_t c = 0; c < full; c++) {
-        most0 = _mm512_max_ps(most0, _mm512_load_ps(scores + c * step));
-        most1 = _mm512_max_ps(most1, _mm512_load_ps(scores + c * step + LANES));
+    const floats nothing = all(-INFINITY);
+    int64_t full = limit / COLUMNS, rest = limit % COLUMNS;
+    floats most[PIECES], sum[VECTORS] = {zeros()};
+    for (int v = 0; v < PIECES; v++) most[v] = nothing;
+    for (int64_t c = 0; c < full; c++)
+        for (int v = 0; v < PIECES; v++)
+            most[v] = larger_of(most[v], load(scores + c * step + v * LANES));
+    for (int v = 0; rest && v < PIECES; v++) {
+        floats s = load(scores + full * step + v * LANES);
+        most[v] = larger_of(most[v], choose(first_lanes(rest - v * LANES), s, nothing));
     }
-    if (rest) {
-        const float *s = scores + full * step;
-        most0 = _mm512_mask_max_ps(most0, rest & 0xFFFF, most0, _mm512_load_ps(s));
-        most1 = _mm512_mask_max_ps(most1, rest >> 16, most1, _mm512_load_ps(s + LANES));
-    }
-    __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(_mm512_max_ps(most0, most1)));
-    __m512 sum = _mm512_setzero_ps();
+    for (int v = 1; v < PIECES; v++) most[0] = larger_of(most[0], most[v]);
+    floats top = all(largest_of(most[0]));
     for (int64_t c = 0; c < chunks; c++) {
-        uint32_t seen = c < full ? ~0u : c == full ? rest : 0;
-        __m512 w0 = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + c * step), top));
-        __m512 w1 = exp2_lanes(_mm512_sub_ps(_mm512_load_ps(scores + c * step + LANES), top));
-        w0 = _mm512_maskz_mov_ps(seen & 0xFFFF, w0);
-        w1 = _mm512_maskz_mov_ps(seen >> 16, w1);
-        sum = _mm512_add_ps(sum, _mm512_add_ps(w0, w1));
-        _mm512_store_si512(weights + c * step, pack_bf16(w0, w1));
+        int64_t seen = c < full ? COLUMNS : c == full ? rest : 0;
+        floats w[PIECES];
+        for (int v = 0; v < PIECES; v++) {
+            w[v] = exp2_lanes(load(scores + c * step + v * LANES) - top);
+            w[v] = choose(first_lanes(seen - v * LANES), w[v], zeros());
+        }
+        for (int v = 0; v < VECTORS; v++) sum[v] += w[v] + w[v + VECTORS];
+        for (int v = 0; v < PIECES; v += 2)
+            store_ints(weights + c * step + v * LANES, pack_bf16(w[v], w[v + 1]));
     }
-    return 1.0f / _mm512_reduce_add_ps(sum);
+    return 1.0f / sum_of_sixteen(sum);
 }
 
 /* A session's rows are its mask rows, then its committed rows, wherever those are in the pass. */
@@ -113,9 +103,9 @@ INLINE int64_t position_at(const rows_of *s, int64_t i) {
 }
 
 INLINE void attend_head(const model *m, const rows_of *s, block b, const float *qkv,
-                        const uint32_t *keys, const uint32_t *values, const memory *memory,
-                        float *out) {
-    tile *multiply = bf16_tiles()[b.rows];
+                        const uint32_t *keys, const uint32_t *values,
+                        const attention_memory *memory, float *out) {
+    tile *multiply = bf16_products()[b.rows];
     int64_t D = m->head_dim, step = b.rows * COLUMNS, limit[MAX_ROWS], last = 0;
     float inverse[MAX_ROWS], scale = LOG2_E / __builtin_sqrtf((float)D);
     for (int64_t r = 0; r < b.rows; r++) {
@@ -141,9 +131,8 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
         for (int64_t r = 0; r < b.rows; r++) {
             const float *from = memory->mixed + r * COLUMNS;
             float *to = out + row_at(s, b.first + r) * m->hidden + d;
-            __m512 by = _mm512_set1_ps(inverse[r]);
-            _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_load_ps(from), by));
-            _mm512_storeu_ps(to + LANES, _mm512_mul_ps(_mm512_load_ps(from + LANES), by));
+            for (int c = 0; c < COLUMNS; c += LANES)
+                store(to + c, load(from + c) * all(inverse[r]));
         }
     }
 }
@@ -154,12 +143,12 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
  * session's first rows in them. Mask rows see everything, committed rows the tokens up to
  * themselves; in the last layer those mix nothing. keys and values are this layer's caches.
  */
-TARGET void attend(const model *m, const request *r, const float *qkv, int64_t masks,
+static void attend(const model *m, const request *r, const float *qkv, int64_t masks,
                    int64_t committed, int last, uint32_t *keys, uint32_t *values, void *scratch,
                    float *out) {
     rows_of s = {masks, r->num_slots, committed, r->start, r->tokens};
     int64_t rows = r->num_slots + (last ? 0 : r->tokens), size = m->capacity * m->head_dim / 2;
-    memory memory = divide(m, scratch);
+    attention_memory memory = divide_attention(m, scratch);
     for (int64_t h = 0; h < m->heads; h++) {
         int64_t at = (r->slot * m->heads + h) * size;
         const float *head = qkv + h * m->head_dim;

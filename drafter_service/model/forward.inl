@@ -5,8 +5,6 @@
  */
 #include "native.h"
 
-#include <string.h>
-
 #define ALIGNED(bytes) (((bytes) + 63) / 64 * 64)
 
 typedef struct {
@@ -32,7 +30,8 @@ static memory divide(const model *m, int64_t rows, int64_t masks, char *scratch)
     s.wide = (float *)take(&at, 4 * rows * larger(3 * m->hidden, m->inner));
     s.logits = (float *)take(&at, 4 * masks * m->vocab);
     s.gates = (float *)take(&at, 4 * masks * m->rank);
-    s.bytes.bytes = (int8_t *)take(&at, rows * larger(m->hidden, m->inner));
+    int64_t bytes = rows * larger(m->hidden, m->inner);
+    s.bytes.bytes = (signed_byte *)take(&at, bytes * sizeof(signed_byte));
     s.bytes.scales = (float *)take(&at, 4 * rows);
     s.bytes.offsets = (int32_t *)take(&at, 4 * rows);
     s.rest = take(&at, larger(attention_scratch(m), 8 * (m->vocab + LANES)));
@@ -41,14 +40,8 @@ static memory divide(const model *m, int64_t rows, int64_t masks, char *scratch)
 }
 
 /* Bytes of 64-byte aligned scratch that fd_draft needs for so many rows, `masks` of them masks. */
-int64_t fd_draft_scratch(const model *m, int64_t rows, int64_t masks) {
+int64_t FOR_ISA(fd_draft_scratch)(const model *m, int64_t rows, int64_t masks) {
     return divide(m, rows, masks, 0).total;
-}
-
-int fd_draft_runs_here(void) {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
 }
 
 static void embed(const model *m, const request *requests, int64_t count, const int64_t *tokens,
@@ -95,9 +88,9 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
 
 /* Draft for `count` requests, `tokens` theirs in order. Write best_tokens and log_q [masks, M] and
  * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out. */
-void fd_draft(const model *m, const request *requests, int64_t count, const int64_t *tokens,
-              uint32_t *keys, uint32_t *values, void *scratch, int64_t *best_tokens, float *log_q,
-              float *edge) {
+void FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
+                       const int64_t *tokens, uint32_t *keys, uint32_t *values, void *scratch,
+                       int64_t *best_tokens, float *log_q, float *edge) {
     int64_t rows = 0, masks = 0, M = m->candidates, row = 0;
     for (const request *r = requests; r < requests + count; r++) {
         rows += r->tokens + r->num_slots;
