@@ -23,9 +23,12 @@ from deployments.config import DEFAULT_FILE, ForedraftConfig, read
 from deployments.held_out import prompts
 from deployments.in_process import Engines, engines
 from deployments.ingress.api import SpeculativeOptions
+from deployments.orchestrator.config import FixedConfig
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest, StepEvent
 from foredraft.types import Acceptance, Proposal, SamplingParams
+
+_LENGTH = 8
 
 app = typer.Typer(
     help="Compare speculative with plain decoding, token by token.", invoke_without_command=True
@@ -115,7 +118,10 @@ async def _decode(
 ) -> list[tuple[int, ...]]:
     """Return each request's tokens, decoded plainly if there is no proposal."""
     gate = asyncio.Semaphore(streams)
-    options = SpeculativeOptions(proposal=proposal, acceptance=Acceptance.COUPLED)
+    # A fixed length: a controller that finds plain decoding sooner would leave nothing to compare.
+    options = SpeculativeOptions(
+        proposal=proposal, acceptance=Acceptance.COUPLED, adl=FixedConfig(k=_LENGTH)
+    )
     how = options.applied_to(config.orchestrator)
 
     async def one(prompt: tuple[int, ...], params: SamplingParams) -> tuple[int, ...]:

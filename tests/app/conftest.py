@@ -11,7 +11,8 @@ import pytest
 
 from deployments.client import CompletionClient
 from deployments.cluster import RunningCluster, running
-from deployments.config import DEFAULT_FILE, read
+from deployments.config import DEFAULT_FILE, ServeFile, read
+from deployments.orchestrator.config import ByTemperatureConfig, FixedConfig
 
 
 def _free_port() -> int:
@@ -20,9 +21,18 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _always_drafting(file: ServeFile) -> ServeFile:
+    """The file, its controller one that drafts even where that does not pay."""
+    changed = file.model_dump()
+    [application] = changed["applications"]
+    lengths = ByTemperatureConfig(greedy=FixedConfig(k=15), sampled=FixedConfig(k=5))
+    application["args"]["orchestrator"]["adl"] = lengths.model_dump()
+    return ServeFile.model_validate(changed)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RunningCluster]:
-    file = read(DEFAULT_FILE)
+    file = _always_drafting(read(DEFAULT_FILE))
     http = file.http_options.model_copy(update={"port": _free_port()})
     with running(file.model_copy(update={"http_options": http})) as started:
         yield started
