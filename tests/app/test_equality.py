@@ -1,7 +1,7 @@
 """The promise, through the cluster: the same tokens with and without speculation.
 
-200 held-out prompts x 128 tokens, temperature 0 and 0.8, one stream and eight at once. A CPU without
-bf16 arithmetic would take three quarters of an hour for it: there it is 64 prompts.
+200 held-out prompts x 128 tokens, temperature 0 and 0.8, one stream and eight at once; 64 prompts
+where the CPU has no bf16 arithmetic, which takes too long for more.
 """
 
 from __future__ import annotations
