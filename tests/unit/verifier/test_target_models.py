@@ -170,8 +170,10 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
     assert error < 1.5 * theirs
 
 
-def test_fp16_stays_near_transformers(checkpoint):
-    model = load_target(VerifierConfig(model=checkpoint, dtype="fp16"))
+@pytest.mark.parametrize("attention", ["auto", "flex"])
+def test_fp16_stays_near_transformers(checkpoint, attention):
+    fields = {"dtype": "fp16", "attention": attention, "kv_tokens": 1024}
+    model = load_target(VerifierConfig(model=checkpoint, **fields))
     expected = own_logits(checkpoint, torch.float32)
     theirs = own_logits(checkpoint, torch.float16)
     error = np.abs(theirs - expected).max()
