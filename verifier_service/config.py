@@ -21,7 +21,15 @@ class VerifierConfig(StrictModel):
 
     model: Path = Field(description="directory of a transformers causal LM, safetensors only")
     name: str = Field(default="", description="what the model is called in logs; default: folder")
-    dtype: Literal["bf16", "fp32"] = "bf16"
+    dtype: Literal["bf16", "fp16", "fp32"] = Field(
+        default="bf16",
+        description="what the model computes in and keeps its KV in; compiled code takes no fp16",
+    )
+    quantization: Literal["none", "int8", "int4"] = Field(
+        default="none",
+        description="of the decoder's linear layers as they are loaded, by torchao (the extra "
+        "quant); with it the forward is that of transformers, in one rank, in bf16 or fp32",
+    )
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     tensor_parallel: int = Field(
         default=1, ge=1, le=64, description="ranks that share the model, each with a part of it"

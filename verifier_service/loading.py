@@ -34,9 +34,10 @@ from verifier_service.model.paged import Forward, PagedModel, warm_up
 from verifier_service.model.panels import PanelCaches
 from verifier_service.model.port import TargetModel
 from verifier_service.model.sampling_native import best_argmax
+from verifier_service.quantization import quantizer
 from verifier_service.tensor_parallel import Leader, Meeting
 
-_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +73,12 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
     warm_up(model, model.batches(min(config.row_budget, model.info.max_len)))
     model.info = dataclasses.replace(model.info, numerics=measured)
     log.info(
-        "target %s ready in %.1f s: %s on %s, numerics %s%s",
+        "target %s ready in %.1f s: %s on %s, quantization %s, numerics %s%s",
         model.info.name,
         time.monotonic() - started,
         config.dtype,
         config.device,
+        config.quantization,
         measured,
         "" if config.device != "cpu" or numerics.native_bf16() else " (no native bf16)",
     )
@@ -120,7 +122,13 @@ def load_target(config: VerifierConfig) -> PagedModel:
     if config.features is not None and ranks > 1:
         raise ConfigError("a model in several ranks tells no features", param="features")
     shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
-    model = load_model(config.model, dtype=dtype, device=config.device, ranks=ranks)
+    model = load_model(
+        config.model,
+        dtype=dtype,
+        device=config.device,
+        ranks=ranks,
+        quantize=quantizer(config),
+    )
     fusion = load_features(config, model)
     info = ModelInfo(
         vocab_size=model.config.get_text_config().vocab_size,
@@ -128,7 +136,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         tokenizer_hash=tokenizer_hash(config.model),
         numerics="unmeasured",
         name=config.name or config.model.name,
-        weights_hash=weights_hash(config.model),
+        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
         features_hash=fusion.hash if fusion else "",
         features_width=fusion.width if fusion else 0,
         eos_token_ids=eos_token_ids(config.model),
@@ -148,6 +156,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     )
     if (
         config.forward == "auto"
+        and config.quantization == "none"
         and fusion is None
         and ranks == 1
         and not seen

@@ -87,13 +87,14 @@ def eos_token_ids(model: Path) -> tuple[int, ...]:
     return ()
 
 
-def weights_hash(model: Path) -> str:
+def weights_hash(model: Path, arithmetic: str = "") -> str:
     """Return a digest that tells checkpoints apart: of config.json and the safetensors files.
 
-    Of a file its size and some pieces are read, its header among them: the files may have hundreds
-    of gigabytes.
+    arithmetic is what else a model's tokens depend on: the type it computes in, the bits of its
+    weights. Of a file its size and some pieces are read, its header among them: the files may have
+    hundreds of gigabytes.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(arithmetic.encode())
     for path in sorted([*model.glob("config.json"), *model.glob("*.safetensors")]):
         size = path.stat().st_size
         digest.update(f"{path.name} {size} ".encode())

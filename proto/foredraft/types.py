@@ -143,7 +143,8 @@ class Timings:
 class ModelInfo:
     """The model behind a service, compared on open so that a mismatch is refused.
 
-    weights_hash tells checkpoints apart (model_files.weights_hash), "" where there is none.
+    weights_hash tells checkpoints, and how a target computes with them, apart
+    (model_files.weights_hash), "" where there is none.
     features_hash names the fused features, features_width values for each token, that a verifier
     can tell or a drafter needs (features.py), "" where there are none.
     eos_token_ids end a text, empty where they are not known; mask_token_id is a drafter's, if it

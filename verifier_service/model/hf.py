@@ -10,7 +10,7 @@ small model), so batches are filled up to one of a few sizes, which are warmed u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # A library may compute a few rows on another path than many; from these numbers on, rows keep
-# their bits, as far as was measured (bf16), and are not known to differ (fp32).
-_LEAST_ROWS = {torch.bfloat16: 2, torch.float32: 4}
+# their bits, as far as was measured (bf16), and are not known to differ (fp32). In fp16 no number
+# was found to help.
+_LEAST_ROWS = {torch.bfloat16: 2, torch.float16: 1, torch.float32: 4}
 
 
 def _registered_attention(
@@ -201,11 +202,32 @@ def kv_shape(config: Any, dtype: torch.dtype, device: torch.device, ranks: int =
     )
 
 
-def load_model(path: Path, *, dtype: torch.dtype, device: str, ranks: int = 1) -> Any:
+def skeleton(path: Path) -> Any:
+    """Return the transformers model that a directory configures, without any weights.
+
+    Raise WeightsError if there is none.
+    """
+    config = load_config(path)
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except (ValueError, RuntimeError) as error:
+        raise WeightsError(f"the model cannot be loaded: {error}") from None
+
+
+def load_model(
+    path: Path,
+    *,
+    dtype: torch.dtype,
+    device: str,
+    ranks: int = 1,
+    quantize: Callable[[Any], None],
+) -> Any:
     """Return the checkpoint in a directory as a transformers model whose attention is ours.
 
-    Of several ranks, which must have met, each reads its own shard. Local safetensors only, no
-    code from the checkpoint. Raise WeightsError if it cannot be used.
+    Of several ranks, which must have met, each reads its own shard; quantize changes the model in
+    place before it goes to the device. Local safetensors only, no code from the checkpoint. Raise
+    WeightsError if it cannot be used.
     """
     verify_files(path)
     config = load_config(path)
@@ -223,6 +245,7 @@ def load_model(path: Path, *, dtype: torch.dtype, device: str, ranks: int = 1) -
         )
     except (OSError, ValueError, RuntimeError) as error:
         raise WeightsError(f"the model cannot be loaded: {error}") from None
+    quantize(model)
     if ranks == 1:
         model = model.to(torch.device(device))
     return model.eval().requires_grad_(False)

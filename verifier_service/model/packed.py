@@ -41,8 +41,9 @@ def packs(dtype: torch.dtype, device: torch.device) -> bool:
 
 
 def pack_linears(model: torch.nn.Module) -> None:
-    """Replace every linear layer of a model by a packed one."""
+    """Replace every linear layer of a model by a packed one, but for those that are quantised."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is torch.nn.Linear:
+            # A quantised weight is a tensor of another type.
+            if type(child) is torch.nn.Linear and type(child.weight) is torch.nn.Parameter:
                 setattr(parent, name, PackedLinear(child))

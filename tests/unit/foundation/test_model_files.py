@@ -17,6 +17,7 @@ def test_checkpoints_are_told_apart_by_their_files(tmp_path: Path) -> None:
     known = {weights_hash(tmp_path)}
     (tmp_path / "README.md").write_text("of no concern")
     assert weights_hash(tmp_path) in known
+    assert weights_hash(tmp_path, "fp16") not in known
     for change in (
         lambda: (tmp_path / "config.json").write_text('{"a": 1}'),
         lambda: weights.write_bytes(bytes(9_999_999)),

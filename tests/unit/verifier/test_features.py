@@ -183,7 +183,7 @@ def config_of(target: Path, drafter: Path, **fields: object) -> VerifierConfig:
     return VerifierConfig(model=target, features=features, kv_tokens=2048, **fields)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_a_checkpoints_features_are_those_of_transformers(
     pair: tuple[Path, Path, dict[str, torch.Tensor]], dtype: str
 ) -> None:

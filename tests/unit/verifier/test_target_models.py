@@ -170,6 +170,27 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
     assert error < 1.5 * theirs
 
 
+@pytest.mark.parametrize("attention", ["auto", "flex"])
+def test_fp16_stays_near_transformers(checkpoint, attention):
+    fields = {"dtype": "fp16", "attention": attention, "kv_tokens": 1024}
+    model = load_target(VerifierConfig(model=checkpoint, **fields))
+    expected = own_logits(checkpoint, torch.float32)
+    theirs = own_logits(checkpoint, torch.float16)
+    error = np.abs(theirs - expected).max()
+    for size in (120, 17, 1):
+        slot = alloc(model, 120)
+        found = in_chunks(model, slot, TEXT, size)
+        assert np.abs(found - expected).max() < 2.5 * error
+        assert np.abs(found - theirs).max() < 2 * error
+        model.pool.give(slot)
+
+
+def test_native_attention_in_fp16_is_refused(checkpoint):
+    with pytest.raises(ConfigError, match="native") as refused:
+        load_target(VerifierConfig(model=checkpoint, dtype="fp16", attention="native"))
+    assert refused.value.param == "attention"
+
+
 @needs_bf16
 @pytest.mark.parametrize("attention", ["auto", "matmul"])
 def test_bf16_logits_have_the_same_bits_however_they_are_batched(checkpoint, attention):
