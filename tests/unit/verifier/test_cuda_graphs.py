@@ -54,7 +54,7 @@ def masked(q, keys, values, place, table, root, seen, count, first, branch, *, b
 
 @pytest.fixture(scope="module")
 def loaded(checkpoint):
-    return load_model(checkpoint, dtype=torch.float32, device="cpu")
+    return load_model(checkpoint, dtype=torch.float32, device="cpu", quantize=lambda model: None)
 
 
 def paged(loaded, recorder=None) -> PagedModel:
