@@ -185,7 +185,7 @@ def train(work: Path, out: Path, seconds: float, budget: float, peak: float) -> 
     optimizer = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.95), weight_decay=0.01)
     used, step, file = 0.0, 0, work / "bidirectional.pt"
     if file.is_file():
-        saved = torch.load(file)
+        saved = torch.load(file, weights_only=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         used, step = saved["used"], saved["step"]
