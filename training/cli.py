@@ -122,13 +122,24 @@ def drafter(
         Path | None, typer.Option(help="A drafter to go on from, with a new schedule.")
     ] = None,
     layers: Annotated[int, typer.Option(help="Layers to have; ones are added to `start`.")] = 2,
+    states: Annotated[
+        str, typer.Option(help="Layers of the target, as 8,13, whose states the drafter is told.")
+    ] = "",
     compiled: CompileOption = True,
 ) -> None:
     """Generate the target's continuations, then distil the drafter on them; both parts resume."""
     from training.distill import DistillRun, run_distill_rank, train_drafter
     from training.generate import GenerationPlan, generate_shards
 
-    plan = GenerationPlan(work, out / "target", work / "continuations", shards=shards, seed=seed)
+    layer_ids = tuple(int(layer) for layer in states.split(",") if layer)
+    plan = GenerationPlan(
+        work,
+        out / "target",
+        work / "continuations",
+        shards=shards,
+        layer_ids=layer_ids,
+        seed=seed,
+    )
     run = DistillRun(
         shards=plan.output,
         target=out / "target",
@@ -139,6 +150,7 @@ def drafter(
         seed=seed,
         start=start,
         layers=layers,
+        layer_ids=layer_ids,
         compile=compiled,
     )
     if ranks == 1:

@@ -1,23 +1,29 @@
 """Batched decoding with the target: continuations for distillation, evaluation and the proxy.
 
-All rows of a batch have the same prompt length and move in step, so no padding is needed. Sampling
+All rows of a batch have the same prompt length and move in step, so no padding is needed. The
+target runs as it is served, so that stored states are those that a drafter will be told. Sampling
 is Gumbel-max: argmax of log-probabilities plus noise, the rule of the verifier.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 from tqdm import tqdm
 
-from training.target_model import TargetLayer, TargetModel, load_target, rope_tables, rotate
+from verifier_service.config import VerifierConfig
+from verifier_service.loading import load_target
+from verifier_service.model.port import Segment
 
 TOP = 16
+PASS_ROWS = 2048
+"""Of one pass, which needs some 10 kB for each row."""
 TEMPERATURES = (0.0, 0.0, 0.8, 0.8, 1.0)
 """Repeated over the rows of a batch: 40 % greedy, 40 % at 0.8, 20 % at 1."""
 
@@ -37,6 +43,10 @@ class Continuations:
     """uint16 [rows, generated, TOP], best first"""
     top_log_probs: np.ndarray
     """float16 [rows, generated, TOP]"""
+    states: np.ndarray
+    """uint16 [rows, generated, layers x hidden]: the bits of the bf16 states of the token before
+    each generated one, behind some of the target's layers; no layers if none were asked for
+    """
 
     def save(self, path: Path) -> None:
         """Writes one .npz shard."""
@@ -47,6 +57,7 @@ class Continuations:
             temperature=self.temperature,
             top_ids=self.top_ids,
             top_log_probs=self.top_log_probs,
+            states=self.states,
         )
 
     @classmethod
@@ -59,72 +70,62 @@ class Continuations:
                 stored["temperature"],
                 stored["top_ids"],
                 stored["top_log_probs"],
+                stored["states"],
             )
 
 
+class RawStates:
+    """A fusion that fuses nothing: what training stores is what a fusion would read."""
+
+    def __init__(self, layer_ids: Sequence[int]) -> None:
+        self.layer_ids = tuple(layer_ids)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the states as they are."""
+        return states
+
+    def of_bits(self, states: np.ndarray) -> np.ndarray:
+        """Return the states as they are."""
+        return states
+
+
 class Decoder:
-    """The target with a key-value cache [layers, 2, batch, heads, length, head_dim]."""
+    """The target as the verifier runs it, over rows that move in step."""
 
     def __init__(
-        self, directory: Path, dtype: torch.dtype = torch.bfloat16, *, compiled: bool = False
+        self, directory: Path, dtype: Literal["bf16", "fp32"] = "bf16", tokens: int = 128 * 512
     ) -> None:
-        """`compiled` makes decoding of large batches about twice as fast after some 20 s."""
-        self.model: TargetModel = load_target(directory).to(dtype).requires_grad_(False).eval()
-        self.dtype = dtype
-        shape = self.model.shape
-        width = shape.hidden // shape.heads
-        self.cos, self.sin = rope_tables(torch.arange(shape.max_positions), width, shape.rope_theta)
-        self.cache = torch.zeros(0)
-        self.attend_one = torch.compile(_attend_one, dynamic=True) if compiled else _attend_one
+        """`tokens` is the most that all rows may hold, in whole blocks of 64."""
+        config = VerifierConfig(model=directory, dtype=dtype, kv_tokens=tokens)
+        self.target = load_target(config)
+        self.tables: list[list[int]] = []
 
     def start(self, batch: int, length: int) -> None:
         """Makes room for `batch` rows of `length` tokens."""
-        shape = self.model.shape
-        size = (shape.layers, 2, batch, shape.heads, length, shape.hidden // shape.heads)
-        self.cache = torch.zeros(size, dtype=self.dtype)
+        pool, size = self.target.pool, self.target.block_tokens
+        for table in self.tables:
+            pool.give(table)
+        self.tables = [pool.take(-(-length // size)) for _ in range(batch)]
 
-    @torch.inference_mode()
-    def logits(self, tokens: Tensor, position: int) -> Tensor:
-        """fp32 logits [batch, vocab] after tokens [batch, n] at position..position+n-1.
-
-        More than one token at a time only at position 0.
+    def logits(self, tokens: Tensor, position: int, raw: RawStates) -> tuple[Tensor, np.ndarray]:
+        """fp32 logits [batch, vocab] after tokens [batch, n] at position..position+n-1, and the
+        bf16 states' bits [batch, layers x hidden] of the last tokens.
         """
-        x = self.model.embedding(tokens)
-        end = position + tokens.shape[1]
-        cos, sin = self.cos[position:end], self.sin[position:end]
-        for index, layer in enumerate(self.model.layers):
-            x = self._layer(layer, x, cos, sin, self.cache[index], position)
-        return F.linear(self.model.norm(x[:, -1]), self.model.embedding.weight).float()
+        segments = [
+            Segment(table, position, row, 1)
+            for table, row in zip(self.tables, tokens.tolist(), strict=True)
+        ]
+        step = max(1, PASS_ROWS // tokens.shape[1])
+        parts = [self._pass(segments[at : at + step], raw) for at in range(0, len(segments), step)]
+        logits, states = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return torch.from_numpy(logits), states
 
-    def _layer(
-        self, layer: TargetLayer, x: Tensor, cos: Tensor, sin: Tensor, cache: Tensor, position: int
-    ) -> Tensor:
-        """One layer over x [batch, n, hidden]; adds keys and values to cache [2, batch, ...]."""
-        b, n, h = x.shape
-        fused = layer.qkv(layer.attention_norm(x)).view(b, n, 3, layer.heads, -1)
-        q, k, v = fused.permute(2, 0, 3, 1, 4)
-        q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        cache[0, :, :, position : position + n] = k
-        cache[1, :, :, position : position + n] = v
-        past = cache[:, :, :, : position + n].flatten(1, 2)
-        if n == 1:
-            mixed = self.attend_one(q.flatten(0, 1), past[0], past[1]).view(b, layer.heads, 1, -1)
-        else:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + layer.out(mixed.transpose(1, 2).reshape(b, n, h))
-        gate, up = layer.gate_up(layer.mlp_norm(x)).chunk(2, dim=-1)
-        return x + layer.down(F.silu(gate) * up)
-
-
-def _attend_one(q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Attention of one query per row: q [rows, 1, d], keys and values [rows, length, d].
-
-    Written as products and sums because compiled that way it runs at memory speed, where torch's
-    attention and batched matmul take four times as long for a single bf16 query.
-    """
-    scores = (q.float() * keys.float()).sum(-1) / q.shape[-1] ** 0.5
-    weights = scores.softmax(-1).unsqueeze(-1)
-    return (weights * values.float()).sum(1, keepdim=True).to(q.dtype)
+    def _pass(self, segments: list[Segment], raw: RawStates) -> tuple[np.ndarray, np.ndarray]:
+        flat = self.target.flat(segments)
+        if not raw.layer_ids:
+            return self.target.passes(flat), np.empty((len(segments), 0), np.uint16)
+        fused: Any = self.target.passes
+        return fused.fused(flat, flat.wanted, raw)
 
 
 def gumbel(generator: torch.Generator, *size: int) -> Tensor:
@@ -139,11 +140,12 @@ def continue_prompts(
     count: int,
     temperature: Tensor,
     noise: torch.Generator | Tensor,
+    layer_ids: Sequence[int] = (),
 ) -> Continuations:
     """Generates `count` tokens for prompts [batch, prompt] (prefill from position 0).
 
     `temperature` is fp32 [batch], 0 meaning greedy. `noise` is a generator, or explicit noise
-    [batch, count, vocab].
+    [batch, count, vocab]. States are those behind the layers `layer_ids`, counted from 0.
     """
     batch, length = prompts.shape
     decoder.start(batch, length + count)
@@ -152,8 +154,10 @@ def continue_prompts(
     top_ids = np.empty((batch, count, TOP), np.uint16)
     top_log_probs = np.empty((batch, count, TOP), np.float16)
     sampled = (temperature > 0).nonzero().flatten()
-    logits = decoder.logits(prompts, 0)
+    raw, states = RawStates(layer_ids), []
+    logits, seen = decoder.logits(prompts, 0, raw)
     for step in range(count):
+        states.append(seen)
         log_probs = logits.log_softmax(-1)
         values, ids = log_probs.topk(TOP)
         top_ids[:, step], top_log_probs[:, step] = ids.numpy(), values.numpy()
@@ -167,9 +171,14 @@ def continue_prompts(
             chosen[sampled] = (log_probs[sampled] / temperature[sampled, None] + noisy).argmax(-1)
         tokens[:, length + step] = chosen
         if step + 1 < count:
-            logits = decoder.logits(chosen[:, None], length + step)
+            logits, seen = decoder.logits(chosen[:, None], length + step, raw)
     return Continuations(
-        tokens.numpy().astype(np.uint16), length, temperature.numpy(), top_ids, top_log_probs
+        tokens.numpy().astype(np.uint16),
+        length,
+        temperature.numpy(),
+        top_ids,
+        top_log_probs,
+        np.stack(states, axis=1),
     )
 
 
@@ -189,6 +198,7 @@ class GenerationPlan:
     long_prompt: int = 352
     long_every: int = 8
     core_share: float = 0.6
+    layer_ids: tuple[int, ...] = ()
     seed: int = 0
 
 
@@ -198,7 +208,8 @@ def generate_shards(plan: GenerationPlan, rank: int = 0, world: int = 1) -> None
     """
     torch.set_num_threads(1)
     plan.output.mkdir(parents=True, exist_ok=True)
-    decoder = Decoder(plan.target, compiled=True)
+    longest = -(-(plan.long_prompt + plan.generated) // 64) * 64
+    decoder = Decoder(plan.target, tokens=plan.batch * longest)
     streams = [np.load(plan.data / f"{name}.npy", mmap_mode="r") for name in ("core", "rest")]
     for shard in tqdm(range(rank, plan.shards, world), desc=f"rank {rank}", unit="shard"):
         path = plan.output / f"{shard:04d}.npz"
@@ -216,7 +227,12 @@ def generate_shards(plan: GenerationPlan, rank: int = 0, world: int = 1) -> None
         )
         noise = torch.Generator().manual_seed(plan.seed * 1_000_003 + shard)
         result = continue_prompts(
-            decoder, torch.from_numpy(prompts), plan.generated, temperature, noise
+            decoder,
+            torch.from_numpy(prompts),
+            plan.generated,
+            temperature,
+            noise,
+            plan.layer_ids,
         )
         result.save(path.with_suffix(".new.npz"))
         path.with_suffix(".new.npz").replace(path)

@@ -55,8 +55,8 @@ class VerifierConfig(StrictModel):
     )
     features: FeaturesConfig | None = Field(
         default=None,
-        description="fuses hidden states for drafters that need them; with it the forward is that "
-        "of transformers, in one rank",
+        description="fuses hidden states for drafters that read them, in one rank; the compiled "
+        "forward tells none of the last layer's",
     )
     kv_tokens: int = Field(
         default=32768, ge=1024, description="KV cache of all sessions, in tokens"

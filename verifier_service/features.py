@@ -7,7 +7,6 @@ the KV of text whose features are not asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
 from foredraft.features import size
@@ -32,18 +31,25 @@ class FeatureLog:
         self.told = told
         self._width = width
         self._kept = bytearray()
-        self._start = 0
+        self._skipped = 0
         self._rows: npt.NDArray[np.uint16] | None = None
 
-    def see(self, start: int, rows: npt.NDArray[np.uint16]) -> None:
-        """Take note of the features [rows, width] of a pass whose first row stands at start."""
-        self._start, self._rows = start, rows
+    def needless(self, start: int, rows: int) -> int:
+        """Return how many of a pass's first rows, from start on, need not be told of."""
+        known = self.told + len(self._kept) // size(1, self._width)
+        return min(rows, max(0, known - start))
+
+    def see(self, skipped: int, rows: npt.NDArray[np.uint16]) -> None:
+        """Take note of the features [rows, width] of a pass, but for its needless first rows."""
+        self._skipped, self._rows = skipped, rows
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Take note that these rows of the pass are the text from its start on."""
+        """Take note that these rows of the pass, which begin with all needless ones, are the text
+        from its start on.
+        """
         assert self._rows is not None
-        known = self.told + len(self._kept) // size(1, self._width) - self._start
-        self._kept += self._rows[list(rows[known:])].tobytes()
+        new = [row - self._skipped for row in rows[self._skipped :]]
+        self._kept += self._rows[new].tobytes()
         self._rows = None
 
     def tell(self, end: int) -> bytes:
@@ -64,17 +70,19 @@ def forward(model: TargetModel, segments: Sequence[Segment], sessions: Sequence[
     """Return a pass's logits; sessions that ask for features see those of their segments' rows."""
     if all(session.features is None for session in sessions):
         return model.forward(segments)
-    ends = list(accumulate(len(segment.tokens) for segment in segments))
-    owned = [range(end - len(s.tokens), end) for s, end in zip(segments, ends, strict=True)]
-    asking = [at for at, session in enumerate(sessions) if session.features is not None]
+    asked: list[int] = []
+    seeing: list[tuple[FeatureLog, int, int]] = []
+    end = 0
+    for segment, session in zip(segments, sessions, strict=True):
+        begin, end = end, end + len(segment.tokens)
+        if session.features is not None:
+            skipped = session.features.needless(segment.start, end - begin)
+            asked += range(begin + skipped, end)
+            seeing.append((session.features, skipped, end - begin - skipped))
     # Only of such a model can a session have features: engine.open.
-    logits, features = cast(FeatureModel, model).forward_fused(
-        segments, [row for at in asking for row in owned[at]]
-    )
+    logits, features = cast(FeatureModel, model).forward_fused(segments, asked)
     first = 0
-    for at in asking:
-        log, rows = sessions[at].features, len(owned[at])
-        assert log is not None
-        log.see(segments[at].start, features[first : first + rows])
+    for log, skipped, rows in seeing:
+        log.see(skipped, features[first : first + rows])
         first += rows
     return logits

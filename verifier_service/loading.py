@@ -157,13 +157,13 @@ def load_target(config: VerifierConfig) -> PagedModel:
     if (
         config.forward == "auto"
         and config.quantization == "none"
-        and fusion is None
         and ranks == 1
         and not seen
         and config.attention in ("auto", "native")
         and kernels is not None
         and (isa := next(iter(isas(kernels)), None)) is not None
         and fits_native(model, shape)
+        and (fusion is None or max(fusion.layer_ids) < shape.layers - 1)
     ):
         log.info("forward compiled for %s", isa)
         weights = NativeWeights(model, shape.head_dim)

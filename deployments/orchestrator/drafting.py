@@ -16,6 +16,7 @@ from deployments.orchestrator.adl import Cost, DraftLengthController, Observatio
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.features import Wanted
 from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
 from deployments.orchestrator.report import NO_DRAFT, Decision
@@ -240,7 +241,8 @@ class Drafting:
         self.attaches += 1
         self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
-        self._memory.features = self._stream.opened.model.features_hash
+        model = self._stream.opened.model
+        self._memory.features = Wanted(model.features_hash, model.features_optional)
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))
 

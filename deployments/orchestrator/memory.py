@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from deployments.orchestrator.adl import DraftLengthController
+from deployments.orchestrator.features import NOTHING, Wanted
 
 S = TypeVar("S")
 
@@ -16,14 +17,14 @@ _KINDS = 64
 class Memory:
     """The last state of a controller that `learns`; others start anew each time.
 
-    kept_whole is the run-ahead gate's share, None before the first session ended. features names
-    those that the last drafter needed.
+    kept_whole is the run-ahead gate's share, None before the first session ended. features are
+    those that the last drafter read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, features: Wanted = NOTHING) -> None:
         self._state: Any = None
         self.kept_whole: float | None = None
-        self.features = ""
+        self.features = features
 
     def recall(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""
@@ -46,8 +47,12 @@ class Memories:
 
     def of(self, kind: Hashable) -> Memory:
         """Return the memory of a kind of request; all of a kind must use equal controllers."""
-        memory = self._kinds.setdefault(kind, Memory())
-        self._kinds.move_to_end(kind)
+        memory = self._kinds.pop(kind, None)
+        if memory is None:
+            # A new kind of request most likely meets the drafter that the last one met.
+            last = next(reversed(self._kinds.values()), None)
+            memory = Memory(last.features) if last else Memory()
+        self._kinds[kind] = memory
         if len(self._kinds) > _KINDS:
             self._kinds.popitem(last=False)
         return memory

@@ -59,4 +59,5 @@ def draft_open(
         proposal,
         len(request.prompt) + request.max_new_tokens,
         params,
+        len(request.prompt) - 1,
     )

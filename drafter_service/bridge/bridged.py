@@ -35,6 +35,10 @@ class BridgedLM:
             prefix_kv="none",
             # A slot of the block that is asked for is no slot of the drafter's.
             partial_blocks=False,
+            # The target's features are of its own tokens.
+            features_hash="",
+            features_width=0,
+            features_optional=False,
             mask=None,
         )
         self._capacity = min(own.max_len, own.cache_tokens)

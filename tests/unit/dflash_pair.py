@@ -126,6 +126,6 @@ def as_bytes(features: torch.Tensor) -> bytes:
     return features.bfloat16().view(torch.int16).numpy().tobytes()
 
 
-def as_tensor(data: bytes) -> torch.Tensor:
+def as_tensor(data: bytes, width: int = HIDDEN) -> torch.Tensor:
     """Features that travelled, in fp32."""
-    return torch.frombuffer(bytearray(data), dtype=torch.bfloat16).view(-1, HIDDEN).float()
+    return torch.frombuffer(bytearray(data), dtype=torch.bfloat16).view(-1, width).float()

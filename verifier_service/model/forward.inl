@@ -17,6 +17,16 @@ typedef struct {
     int64_t stride;
 } product;
 
+/* What a pass tells of some of its rows, besides logits: their bf16 states [num_rows, num_layers,
+ * hidden] behind some layers, which ascend and of which the last layer is none. */
+typedef struct {
+    const int32_t *rows;
+    int64_t num_rows;
+    const int64_t *layers;
+    int64_t num_layers;
+    uint16_t *states;
+} telling;
+
 /* One forward: tokens [rows], logits [num_wanted, m->head.out] of the wanted rows, which ascend; and
  * where it has come to. */
 typedef struct {
@@ -26,6 +36,8 @@ typedef struct {
     const int32_t *tokens, *wanted;
     int64_t rows, num_wanted, threads;
     float *logits;
+    telling tell;
+    int64_t told; /* layers of tell */
     int64_t layer;
     const float *norm;
     product product;
@@ -116,6 +128,19 @@ static void drop_unwanted(forward *f) {
     f->rows = f->num_wanted;
 }
 
+/* Keep what is told of the layer that was just computed. */
+static void tell(forward *f) {
+    const telling *t = &f->tell;
+    if (f->told == t->num_layers || t->layers[f->told] != f->layer) return;
+    int64_t width = f->m->hidden;
+    for (int64_t i = 0; i < t->num_rows; i++) {
+        const float *from = f->x + t->rows[i] * width;
+        uint16_t *to = t->states + (i * t->num_layers + f->told) * width;
+        for (int64_t c = 0; c < width; c += LANES) store_halves(to + c, load(from + c));
+    }
+    f->told++;
+}
+
 static void norm(forward *f, const float *weight) {
     f->norm = weight;
     team_share(f->threads, f->rows, SHORT, normalize, f);
@@ -142,6 +167,7 @@ static void run(forward *f) {
         norm(f, l->mlp_norm);
         project(f, &l->gate_up, f->lines, GATE, f->gated, m->inner);
         project(f, &l->down, f->gated, ADD, f->x, H);
+        tell(f);
     }
     norm(f, m->norm);
     project(f, &m->head, f->lines, FLOATS, f->logits, m->head.out);
@@ -150,10 +176,11 @@ static void run(forward *f) {
 /* Run the rows of `count` segments. Returns 0, or 1 where memory ran out. */
 int FOR_ISA(fd_forward)(const model *m, const segment *segments, int64_t count,
                         const int32_t *tokens, int64_t rows, const int32_t *wanted,
-                        int64_t num_wanted, float *logits, int64_t threads) {
+                        int64_t num_wanted, float *logits, const telling *tell, int64_t threads) {
     forward f = {
         .m = m, .segments = segments, .count = count, .tokens = tokens, .wanted = wanted,
         .rows = rows, .num_wanted = num_wanted, .threads = threads, .logits = logits,
+        .tell = *tell,
     };
     if (divide(&f)) return 1;
     team_begin(threads);

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from verifier_service.model.fusion import FeatureFusion
-from verifier_service.model.hf import TransformersForward
-from verifier_service.model.paged import PagedModel
+from verifier_service.model.paged import Flat, Forward, PagedModel
 from verifier_service.model.port import Segment
 
 if TYPE_CHECKING:
@@ -17,18 +16,27 @@ if TYPE_CHECKING:
     from verifier_service.model.attention import Caches
 
 
+class FusingForward(Forward, Protocol):
+    """A forward that also tells what a fusion makes of its hidden states."""
+
+    def fused(
+        self, flat: Flat, rows: Sequence[int], fusion: FeatureFusion
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Return logits, and features of some rows: bfloat16's bits [rows, width]."""
+
+
 class FusedModel(PagedModel):
-    """A FeatureModel: a PagedModel over transformers' forward, and a fusion."""
+    """A FeatureModel: a PagedModel and a fusion."""
 
     def __init__(
-        self, fusion: FeatureFusion, forward: TransformersForward, caches: Caches, **sizes: Any
+        self, fusion: FeatureFusion, forward: FusingForward, caches: Caches, **sizes: Any
     ) -> None:
         super().__init__(forward, caches, **sizes)
         self._fusion = fusion
-        self._transformers = forward
+        self._fusing = forward
 
     def forward_fused(
         self, segments: Sequence[Segment], rows: Sequence[int]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Return forward's logits and the features of some rows (see FeatureModel)."""
-        return self._transformers.fused(self.flat(segments), rows, self._fusion)
+        return self._fusing.fused(self.flat(segments), rows, self._fusion)

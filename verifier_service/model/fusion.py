@@ -7,8 +7,9 @@ layer.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 
@@ -16,6 +17,9 @@ from foredraft.errors import WeightsError
 from foredraft.fusion import WEIGHTS, Fusion, read_fusion
 from foredraft.model_files import verify_files
 from verifier_service.model.packed import pack_linears, packs
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 class FeatureFusion(torch.nn.Module):
@@ -36,6 +40,13 @@ class FeatureFusion(torch.nn.Module):
         wide = mixed.float()
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self._eps)
         return self._norm * wide.to(mixed.dtype)
+
+    @torch.inference_mode()
+    def of_bits(self, states: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+        """Return the features of states, both as the bits of bfloat16 values."""
+        wide = torch.from_numpy(states.view(np.int16)).view(torch.bfloat16)
+        features: torch.Tensor = self(wide)
+        return features.view(torch.int16).numpy().view(np.uint16)
 
 
 def load_fusion(folder: Path, model: Any) -> FeatureFusion:

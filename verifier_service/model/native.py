@@ -43,7 +43,8 @@ def library() -> ctypes.CDLL | None:
             _pointer,
             _int64,
         ]
-        getattr(kernels, f"fd_forward_{isa}").argtypes = [_pointer, *sized * 3, _pointer, _int64]
+        forward = getattr(kernels, f"fd_forward_{isa}")
+        forward.argtypes = [_pointer, *sized * 3, _pointer, _pointer, _int64]
         keep = getattr(kernels, f"fd_keep_panels_{isa}")
         keep.argtypes, keep.restype = [_pointer, *[_int64] * 4, _pointer, _int64], None
     return kernels

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verifier_service.model.attention import KvShape
+from verifier_service.model.fusion import FeatureFusion
 from verifier_service.model.native import segments_of
 from verifier_service.model.native_weights import LINE, NativeWeights
 from verifier_service.model.paged import Flat
@@ -24,6 +25,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
+
+
+class _Telling(ctypes.Structure):
+    """forward.inl's telling."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("num_rows", ctypes.c_int64),
+        ("layers", ctypes.c_void_p),
+        ("num_layers", ctypes.c_int64),
+        ("states", ctypes.c_void_p),
+    )
 
 
 class NativeForward:
@@ -37,6 +50,40 @@ class NativeForward:
         self._threads = threads
 
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
+        return self._pass(flat, _Telling())
+
+    def fused(
+        self, flat: Flat, rows: Sequence[int], fusion: FeatureFusion
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Return logits, and a fusion's features of some rows (see FusingForward)."""
+        logits, states = self.told(flat, rows, fusion.layer_ids)
+        return logits, fusion.of_bits(states)
+
+    def told(
+        self, flat: Flat, rows: Sequence[int], layer_ids: Sequence[int]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
+        """Return logits, and bf16 states' bits of some rows: [rows, layers x hidden].
+
+        The states are those behind layers that ascend; the last layer cannot be told of. Raise
+        ValueError for rows or layers that are not there.
+        """
+        weights = self._weights
+        if rows and not 0 <= min(rows) <= max(rows) < len(flat.tokens):
+            raise ValueError("a row to tell of is outside the batch")
+        if list(layer_ids) != sorted({layer for layer in layer_ids if layer in weights.inner}):
+            raise ValueError(f"layers {layer_ids} to tell of")
+        states = np.empty((len(rows), len(layer_ids) * weights.hidden), dtype=np.uint16)
+        chosen, layers = array("i", rows), array("q", layer_ids)
+        telling = _Telling(
+            chosen.buffer_info()[0],
+            len(rows),
+            layers.buffer_info()[0],
+            len(layer_ids),
+            states.ctypes.data,
+        )
+        return self._pass(flat, telling), states
+
+    def _pass(self, flat: Flat, telling: _Telling) -> npt.NDArray[np.float32]:
         weights, rows, wanted = self._weights, len(flat.tokens), len(flat.wanted)
         self._check(flat)
         segments, held = segments_of(flat.batch)
@@ -51,6 +98,7 @@ class NativeForward:
             chosen.buffer_info()[0],
             wanted,
             logits.ctypes.data,
+            ctypes.addressof(telling),
             self._threads,
         )
         del held  # segments points into it

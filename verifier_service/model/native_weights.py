@@ -105,7 +105,10 @@ class NativeWeights:
         for to, layer in zip(self._layers, base.layers, strict=True):
             _pack_layer(arena, to, layer)
             layer.to("meta")
-        self.vocabulary, self.positions = self._embedding.shape[0], cos.shape[0]
+        self.vocabulary, self.hidden = self._embedding.shape
+        self.positions = cos.shape[0]
+        # The layers behind which each row still has a state.
+        self.inner = range(len(base.layers) - 1)
         self._struct = _Model(
             hidden=config.hidden_size,
             inner=config.intermediate_size,

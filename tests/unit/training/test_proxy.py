@@ -31,7 +31,12 @@ def write_work(folder: Path, vocab: int) -> None:
     tokens = random.integers(0, vocab, (4, 20)).astype(np.uint16)
     top = np.zeros((4, 12, TOP))
     shard = Continuations(
-        tokens, 8, np.zeros(4, np.float32), top.astype(np.uint16), top.astype(np.float16)
+        tokens,
+        8,
+        np.zeros(4, np.float32),
+        top.astype(np.uint16),
+        top.astype(np.float16),
+        np.zeros((4, 12, 0), np.uint16),
     )
     shard.save(folder / "continuations" / "0000.npz")
 

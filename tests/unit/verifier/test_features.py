@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.errors import ConfigError, InvalidRequest, Overloaded, WeightsError
 from foredraft.features import size
 from foredraft.fusion import read_fusion
@@ -25,9 +26,14 @@ from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.engine import VerifierEngine
 from verifier_service.loading import load_engine, load_target
 from verifier_service.model.fused import FusedModel
+from verifier_service.model.hf import TransformersForward
+from verifier_service.model.native import isas, library
+from verifier_service.model.native_forward import NativeForward
 from verifier_service.model.port import Segment
 
 WIDTH = 2
+KERNELS = library()
+ISAS = isas(KERNELS) if KERNELS else []
 
 
 def features_of(text: Sequence[int], start: int = 0) -> bytes:
@@ -221,14 +227,84 @@ def test_a_fusion_for_another_target_is_refused(
     write_drafter(tmp_path / "deep", **layers)
     with pytest.raises(WeightsError, match="target_layer_ids"):
         load_target(config_of(target, tmp_path / "deep"))
-    with pytest.raises(WeightsError, match="dflash_config"):
+    with pytest.raises(WeightsError, match="no fusion"):
         load_target(config_of(target, target))
     with pytest.raises(ConfigError) as refused:
         load_target(config_of(target, drafter, tensor_parallel=2))
     assert refused.value.param == "features"
 
 
-def test_with_features_the_forward_is_that_of_transformers(
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A target that the compiled forward takes, and an embedded drafter that reads its states."""
+    folder = tmp_path_factory.mktemp("small")
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1}
+    LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=96, hidden_size=64, intermediate_size=64, initializer_range=0.3, **sizes
+        )
+    ).save_pretrained(folder / "target")
+    model = BlockCausalDLM(BlockCausalConfig(96, 64, 2, 64, target_layer_ids=(0, 2)))
+    torch.nn.init.normal_(model.hidden_norm.weight)
+    model.save(folder / "drafter")
+    return folder / "target", folder / "drafter"
+
+
+@pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
+def test_the_compiled_forward_tells_what_that_of_transformers_does(
+    small: tuple[Path, Path],
+) -> None:
+    target, drafter = small
+    compiled = load_target(config_of(target, drafter, threads=2))
+    slow = load_target(config_of(target, drafter, forward="transformers"))
+    plain = load_target(VerifierConfig(model=target, kv_tokens=2048))
+    assert isinstance(compiled, FusedModel) and isinstance(compiled.passes, NativeForward)
+    assert compiled.info.features_hash == read_fusion(drafter).hash
+    text = [5 + 7 * i % 89 for i in range(40)]
+    parents = (-1, 0, -1, 2)
+    found = []
+    for model in (compiled, slow):
+        assert isinstance(model, FusedModel)
+        one, two = model.pool.take(1), model.pool.take(1)
+        model.forward_fused([Segment(one, 0, text[:30], 1)], [])
+        segments = [Segment(two, 0, text[:3], 1), Segment(one, 30, text[30:], 5, parents)]
+        logits, features = model.forward_fused(segments, [0, 2, *range(5, 13)])
+        again = model.forward(segments)
+        assert np.array_equal(logits, again)
+        found.append(as_tensor(features.tobytes(), 64))
+    blocks = plain.pool.take(1), plain.pool.take(1)
+    plain.forward([Segment(blocks[0], 0, text[:30], 1)])
+    segments = [Segment(blocks[1], 0, text[:3], 1), Segment(blocks[0], 30, text[30:], 5, parents)]
+    assert np.array_equal(compiled.forward_fused(segments, [1])[0], plain.forward(segments))
+    torch.testing.assert_close(found[0], found[1], atol=0.15, rtol=0.1)
+    assert found[0].abs().mean() > 0.3
+
+
+@pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
+@pytest.mark.parametrize(
+    ("rows", "layers", "what"),
+    [([3], (0,), "row"), ([-1], (0,), "row"), ([0], (2, 0), "layers"), ([0], (3,), "layers")],
+)
+def test_what_cannot_be_told_of_never_reaches_c(
+    small: tuple[Path, Path], rows: list[int], layers: tuple[int, ...], what: str
+) -> None:
+    model = load_target(config_of(*small))
+    assert isinstance(model.passes, NativeForward)
+    flat = model.flat([Segment(model.pool.take(1), 0, [5, 6, 7], 1)])
+    with pytest.raises(ValueError, match=what):
+        model.passes.told(flat, rows, layers)
+
+
+def test_of_the_last_layer_transformers_forward_tells(
+    small: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = BlockCausalDLM(BlockCausalConfig(96, 64, 2, 64, target_layer_ids=(3,)))
+    model.save(tmp_path)
+    assert isinstance(load_target(config_of(small[0], tmp_path)).passes, TransformersForward)
+
+
+def test_an_engine_tells_them_with_its_first_verdict(
     pair: tuple[Path, Path, dict[str, torch.Tensor]],
 ) -> None:
     target, drafter, _ = pair
