@@ -19,7 +19,7 @@ from verifier_service.core.batching import plan
 from verifier_service.core.kv_blocks import KvBlocks
 from verifier_service.core.logits import Guide, Shaper
 from verifier_service.core.rules import Decision, Logits, rule_of
-from verifier_service.core.sampling import GumbelArgmax, choose, gumbel_argmax
+from verifier_service.core.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.features import FeatureLog, forward
 from verifier_service.grammars import Grammars, NoGrammars
 from verifier_service.judging import hear, judge, shape
@@ -47,6 +47,7 @@ class VerifierEngine:
         prefill_rows: int = 64,
         idle_steps: int = 0,
         argmax: GumbelArgmax = gumbel_argmax,
+        choice: Choice = choose,
         grammars: Grammars | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -55,7 +56,7 @@ class VerifierEngine:
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
         self._idle_steps = idle_steps
-        self._argmax = argmax
+        self._argmax, self._choose = argmax, choice
         self._grammars = grammars or NoGrammars()
         self._clock = clock
         self._sessions: dict[int, Session] = {}
@@ -174,7 +175,7 @@ class VerifierEngine:
         logits = hear(shares, self._sessions, forward(self._model, segments, sessions))
         parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
         raw = shape(parts, self._sessions, logits)
-        chosen = choose(logits, draws, self._argmax)
+        chosen = self._choose(logits, draws)
         decisions = judge(parts, self._sessions, chosen, logits)
         spent = self._clock() - started
         for share in shares:
@@ -212,7 +213,7 @@ class VerifierEngine:
         ]
         logits = forward(self._model, segments, sessions)
         raw = shape([(key, 1) for key in keys], self._sessions, logits)
-        chosen = choose(logits, [s.next_draw() for s in sessions], self._argmax)
+        chosen = self._choose(logits, [s.next_draw() for s in sessions])
         for key, session, token in zip(keys, sessions, chosen, strict=True):
             if token is not None:
                 session.learn(token, raw[key])

@@ -33,7 +33,7 @@ from verifier_service.model.native_weights import NativeWeights
 from verifier_service.model.paged import Forward, PagedModel, warm_up
 from verifier_service.model.panels import PanelCaches
 from verifier_service.model.port import TargetModel
-from verifier_service.model.sampling_native import best_argmax
+from verifier_service.model.sampling_native import best_argmax, best_choice
 from verifier_service.quantization import quantizer
 from verifier_service.tensor_parallel import Leader, Meeting
 
@@ -95,6 +95,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         prefill_rows=config.prefill_rows,
         idle_steps=config.idle_steps,
         argmax=best_argmax(),
+        choice=best_choice(),
         grammars=_grammars(config, model),
     )
 

@@ -42,6 +42,8 @@ class Draw(NamedTuple):
 
 # Returns argmax_v [z(v) + g(seed, position, v)] of each row of z [rows, vocabulary], maxima 0.
 GumbelArgmax = Callable[["Floats", Sequence[Draw]], list[int]]
+# Does what `choose` does.
+Choice = Callable[["npt.NDArray[np.float32]", Sequence[Draw]], list[int | None]]
 
 
 def choose(

@@ -34,6 +34,14 @@ def library() -> ctypes.CDLL | None:
     kernels.fd_keep.restype = None
     kernels.fd_draw.argtypes = [_pointer, _int64, _int64, _double, _pointer]
     kernels.fd_draw.restype = _int64
+    kernels.fd_choose.argtypes = [
+        _pointer,
+        *[_int64] * 3,
+        *[_pointer] * 2,
+        _double,
+        *[_pointer] * 3,
+    ]
+    kernels.fd_choose.restype = None
     sized: list[Any] = [_pointer, _int64]
     for isa in isas(kernels):
         getattr(kernels, f"fd_linear_{isa}").argtypes = [

@@ -1,18 +1,30 @@
-"""The compiled Gumbel argmax (sampling_native.c): the same tokens as core/sampling.py, sooner."""
+"""The compiled choice (sampling_native.c): the same tokens as core/sampling.py, sooner."""
 
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from foredraft.streams import stream_key
-from verifier_service.core.sampling import HEAD_NATS, Draw, GumbelArgmax, gumbel_argmax
+from verifier_service.core.sampling import (
+    HEAD_NATS,
+    Choice,
+    Draw,
+    GumbelArgmax,
+    choose,
+    gumbel_argmax,
+)
 from verifier_service.model.native import library
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
+
+    from foredraft.types import SamplingParams
 
 # Far above what two ways to compute the noise can differ by (1e-12), far below what two scores
 # usually do.
@@ -23,6 +35,57 @@ def best_argmax() -> GumbelArgmax:
     """Return the compiled argmax where it was built, else the reference."""
     kernels = library()
     return gumbel_argmax if kernels is None else NativeArgmax(kernels)
+
+
+def best_choice() -> Choice:
+    """Return the compiled choice where it was built, else the reference."""
+    kernels = library()
+    return choose if kernels is None else NativeChoice(kernels)
+
+
+class NativeChoice:
+    """core/sampling.choose in one call for all rows; what truncates a row leaves it to that."""
+
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self._choose = kernels.fd_choose
+        self._reference = partial(choose, argmax=NativeArgmax(kernels))
+        self._room = np.empty(0)
+
+    def __call__(self, logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> list[int | None]:
+        rows, vocabulary = logits.shape
+        if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
+            return self._reference(logits, draws)
+        if self._room.size < vocabulary:
+            self._room = np.empty(vocabulary)
+        keys, temperatures = array("q"), array("d")
+        for sampling, position in draws:
+            keys.append(stream_key(sampling.seed, position) if sampling.temperature else 0)
+            temperatures.append(-1 if truncates(sampling) else sampling.temperature)
+        tokens, leads = array("q", bytes(8 * rows)), array("d", bytes(8 * rows))
+        self._choose(
+            logits.ctypes.data,
+            rows,
+            logits.strides[0] // logits.itemsize,
+            vocabulary,
+            keys.buffer_info()[0],
+            temperatures.buffer_info()[0],
+            HEAD_NATS,
+            self._room.ctypes.data,
+            tokens.buffer_info()[0],
+            leads.buffer_info()[0],
+        )
+        chosen: list[int | None] = [token if token >= 0 else None for token in tokens]
+        for row, lead in enumerate(leads):
+            # A row that was left out has no lead.
+            if chosen[row] is not None and not lead > _SURE_LEAD:
+                chosen[row] = self._reference(logits[row : row + 1], draws[row : row + 1])[0]
+        return chosen
+
+
+def truncates(sampling: SamplingParams) -> bool:
+    """Return whether a row's distribution is cut down, rather than flattened alone."""
+    cut = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+    return sampling.temperature > 0 and cut
 
 
 class NativeArgmax:

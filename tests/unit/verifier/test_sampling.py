@@ -14,7 +14,7 @@ from foredraft.noise import gumbel
 from foredraft.types import SamplingParams
 from verifier_service.core.sampling import Draw, choose, gumbel_argmax, process
 from verifier_service.model.native import library
-from verifier_service.model.sampling_native import best_argmax
+from verifier_service.model.sampling_native import best_argmax, best_choice
 
 PARAMS = st.builds(
     SamplingParams,
@@ -68,6 +68,10 @@ def test_equals_the_definition_in_mixed_batches(params, vocabulary, scale, state
     alone = [choose(logits[i : i + 1], [draw])[0] for i, draw in enumerate(draws)]
     assert together == alone
     assert together == choose(logits, draws, best_argmax())
+    assert together == best_choice()(logits, draws)
+    # Columns beside them, as a forward's padding is.
+    padded = np.pad(logits, ((0, 0), (0, 5)), constant_values=np.nan)[:, :vocabulary]
+    assert together == best_choice()(padded, draws)
 
 
 def test_pruning_loses_nothing_on_a_real_vocabulary():
@@ -78,6 +82,7 @@ def test_pruning_loses_nothing_on_a_real_vocabulary():
         expected = [oracle(row, draw) for row, draw in zip(logits, draws, strict=True)]
         assert choose(logits, draws) == expected
         assert choose(logits, draws, best_argmax()) == expected
+        assert best_choice()(logits, draws) == expected
 
 
 @pytest.mark.skipif(library() is None, reason="the native kernels were not built")
@@ -87,6 +92,11 @@ def test_a_near_tie_is_left_to_the_reference():
     # All three scores are equal up to rounding.
     z = (noise.min() - noise)[None] * 1.0
     assert best_argmax()(z, draws) == gumbel_argmax(z, draws)
+    # As close as logits can be.
+    logits = (noise.min() - noise)[None].astype(np.float32)
+    assert best_choice()(logits, draws) == choose(logits, draws)
+    same = np.zeros((1, 3), dtype=np.float32)
+    assert best_choice()(same, draws) == choose(same, draws)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +122,9 @@ def test_draws_follow_the_processed_distribution(sampling):
     ]
     z = process(logits, draws[:1])[0]
     p = np.exp(z) / np.exp(z).sum()
-    chosen = choose(np.repeat(logits, count, axis=0), draws)
+    rows = np.repeat(logits, count, axis=0)
+    chosen = choose(rows, draws)
+    assert best_choice()(rows, draws) == chosen
     observed = np.bincount(np.array(chosen), minlength=vocabulary)
     assert observed[p == 0].sum() == 0
     assert stats.chisquare(observed[p > 0], count * p[p > 0]).pvalue > 1e-4
@@ -127,15 +139,18 @@ def test_an_unusable_row_spoils_no_other(bad, temperature):
     logits[1] = {"nan": logits[1], "inf": logits[1], "nothing": -np.inf}[bad]
     if bad != "nothing":
         logits[1, 30] = float(bad)
-    assert choose(logits, draws) == [expected[0], None, expected[2]]
+    for chosen in (choose(logits, draws), best_choice()(logits, draws)):
+        assert chosen == [expected[0], None, expected[2]]
 
 
 def test_equal_logits_go_to_the_lowest_id():
     logits = np.zeros((1, 8), dtype=np.float32)
-    assert choose(logits, [Draw(SamplingParams(), 0)]) == [0]
+    for each in (choose, best_choice()):
+        assert each(logits, [Draw(SamplingParams(), 0)]) == [0]
     kept = process(logits, [Draw(SamplingParams(temperature=1.0, top_p=0.3), 0)])[0] > -np.inf
     assert kept.tolist() == [True] * 3 + [False] * 5
 
 
 def test_no_rows():
-    assert choose(np.zeros((0, 8), dtype=np.float32), []) == []
+    for each in (choose, best_choice()):
+        assert each(np.zeros((0, 8), dtype=np.float32), []) == []
