@@ -16,6 +16,7 @@ from drafter_service.core.proposals import (
     tree_block,
 )
 from drafter_service.core.sampled import sampled_path
+from foredraft.noise import Noise, gumbel
 from foredraft.types import SamplingParams
 
 
@@ -109,9 +110,15 @@ class DraftTree:
     """A best-first tree under a budget of nodes: several likely tokens at each depth."""
 
     def __init__(
-        self, eos: int, sampling: SamplingParams, params: TreeParams, search: TreeSearch = grow
+        self,
+        eos: int,
+        sampling: SamplingParams,
+        params: TreeParams,
+        search: TreeSearch = grow,
+        noise: Noise = gumbel,
     ) -> None:
         self._eos, self._sampling, self._params, self._search = eos, sampling, params, search
+        self._noise = noise
 
     def most_tokens(self, slots: int) -> int:
         """Return the most nodes; they share the slots."""
@@ -126,5 +133,12 @@ class DraftTree:
     ) -> Drafted:
         """Return tree_block."""
         return tree_block(
-            scores, num_tokens, self._eos, self._sampling, len(text), self._params, self._search
+            scores,
+            num_tokens,
+            self._eos,
+            self._sampling,
+            len(text),
+            self._params,
+            self._search,
+            self._noise,
         )

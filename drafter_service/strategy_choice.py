@@ -12,6 +12,7 @@ from drafter_service.core.denoising import Denoiser, OnePass, Refined
 from drafter_service.core.draft_tree import TreeParams, TreeSearch, grow
 from drafter_service.core.path_search import BeamSearch, PathSearch, SearchParams
 from drafter_service.draws import CPS, Argmax, Coupled, DraftTree, Draw, Sampled
+from drafter_service.model.native_noise import best_noise
 from drafter_service.model.native_searches import MAX_WIDTH, NativeBeam, NativeTree
 from drafter_service.model.port import Capabilities
 from drafter_service.strategies import (
@@ -48,6 +49,7 @@ class Strategies:
         params = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
         self._path_search = self._beam_search(params, loaded, kernels)
         self._tree = TreeParams(**config.tree.model_dump())
+        self._noise = best_noise(kernels)
         self._tree_search: TreeSearch = grow if kernels is None else NativeTree(kernels)
         block = min(extend.block, capabilities.max_block - 1)
         self._extend = ExtendParams(block, extend.confidence, extend.max_tokens)
@@ -131,7 +133,7 @@ class Strategies:
             case Proposal.CPS:
                 return CPS(eos, sampling, self._path_search)
             case Proposal.TREE:
-                return DraftTree(eos, sampling, self._tree, self._tree_search)
+                return DraftTree(eos, sampling, self._tree, self._tree_search, self._noise)
             case Proposal.COUPLED:
                 return Coupled(eos, sampling)
         raise AssertionError(f"{request.proposal} is drawn from no denoised block")

@@ -19,7 +19,7 @@ from drafter_service.core.lattice import (
     generated_len,
 )
 from drafter_service.core.path_search import PathSearch
-from foredraft.noise import gumbel
+from foredraft.noise import Noise, gumbel
 from foredraft.tree import first_branch
 from foredraft.types import Candidates, SamplingParams
 
@@ -110,6 +110,7 @@ def tree_block(
     position: int,
     params: TreeParams,
     search: TreeSearch = grow,
+    noise_of: Noise = gumbel,
 ) -> Drafted:
     """Return a draft tree of up to num_tokens nodes; scores has a slot for each depth.
 
@@ -120,7 +121,7 @@ def tree_block(
     if scores.edge is not None:
         logits = logits + scores.edge
     logits = process_rows(logits, sampling)
-    noise = shared_noise(scores, sampling, position)
+    noise = shared_noise(scores, sampling, position, noise_of)
     sharpness = params.noisy_sharpness if sampling.temperature > 0 else params.sharpness
     tree = search(TreeScores(scores.tokens, logits, noise, sharpness), num_tokens, params, eos)
     guess = NO_GUESS
@@ -144,12 +145,14 @@ def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:
     return Drafted(tokens, len(tokens), guess)
 
 
-def shared_noise(scores: BlockScores, sampling: SamplingParams, position: int) -> Floats:
+def shared_noise(
+    scores: BlockScores, sampling: SamplingParams, position: int, noise_of: Noise = gumbel
+) -> Floats:
     """Return g(seed, position + slot, token) for every candidate, [k, M]; zero at temperature 0."""
     if sampling.temperature == 0:
         return np.zeros(scores.tokens.shape)
     positions = np.arange(position, position + len(scores.tokens), dtype=np.int64)
-    return gumbel(sampling.seed, positions, scores.tokens)
+    return noise_of(sampling.seed, positions, scores.tokens)
 
 
 def process(logits: Floats, sampling: SamplingParams) -> Floats:

@@ -76,6 +76,8 @@ def built() -> ctypes.CDLL | None:
         scratch.argtypes, scratch.restype = [_pointer, _int64, _int64], _int64
         draft = getattr(kernels, f"fd_draft_{isa}")
         draft.argtypes, draft.restype = [_pointer, _pointer, _int64, *[_pointer] * 8], None
+    kernels.fd_gumbel.argtypes = [_pointer, _int64, _pointer, _int64, _pointer]
+    kernels.fd_gumbel.restype = None
     kernels.fd_beam.argtypes = [_pointer] * 4
     kernels.fd_beam.restype = _int64
     kernels.fd_tree.argtypes = [_pointer, _int64, *[_pointer] * 3]

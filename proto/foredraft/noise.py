@@ -13,7 +13,7 @@ communication", 2024).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -69,6 +69,15 @@ def _gumbel(bits: Any, int64: Any, float64: Any) -> Any:
 
 def _to_double(x: Any, float64: Any) -> Any:
     return x.astype(float64) if isinstance(x, np.ndarray) else x.to(float64)
+
+
+class Noise(Protocol):
+    """What evaluates g for tokens [n, m] at positions [n]."""
+
+    def __call__(
+        self, seed: int, positions: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float64]:
+        """Return what `gumbel` does."""
 
 
 def gumbel(

@@ -13,7 +13,9 @@ from drafter_service.core.draft_tree import TreeParams, TreeScores, grow
 from drafter_service.core.lattice import NEVER, BlockScores
 from drafter_service.core.path_search import BeamSearch, SearchParams
 from drafter_service.model.native import built
+from drafter_service.model.native_noise import best_noise
 from drafter_service.model.native_searches import NativeBeam, NativeTree
+from foredraft.noise import gumbel
 from tests.unit.drafter.scripted import EOS
 
 pytestmark = pytest.mark.skipif(built() is None, reason="not built")
@@ -97,3 +99,15 @@ def test_the_tree_is_the_references(case, nodes, params):
     tree = NativeTree(built())(perturbed, nodes, params, EOS)
     assert (tree.tokens, tree.parents) == (expected.tokens, expected.parents)
     assert tree.mass == pytest.approx(expected.mass)
+
+
+@pytest.mark.parametrize("seed", [0, 12345, (1 << 64) - 1])
+def test_noise_has_the_bits_of_the_reference(seed):
+    rng = np.random.default_rng(seed % 97)
+    noise = best_noise(built())
+    positions, tokens = rng.integers(0, 1 << 20, 300), rng.integers(0, 1 << 31, (300, 500))
+    assert np.array_equal(noise(seed, positions, tokens), gumbel(seed, positions, tokens))
+    turned = np.asfortranarray(tokens)
+    assert np.array_equal(noise(seed, positions, turned), gumbel(seed, positions, tokens))
+    with pytest.raises(ValueError, match="positions"):
+        noise(seed, positions[:2], tokens)

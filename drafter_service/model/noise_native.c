@@ -1,0 +1,46 @@
+/* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
+ * rounded on its own, as without -mfma it is. */
+#include <stdint.h>
+#include <string.h>
+
+#define GOLDEN 0x9E3779B97F4A7C15u
+#define LN_2 0.6931471805599453
+#define MANTISSA ((1ll << 52) - 1)
+#define ONE (1023ll << 52)
+
+static uint64_t hash(uint64_t key, uint64_t token) {
+    uint64_t x = key + (token + 1) * GOLDEN;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return (x ^ (x >> 31)) >> 12;
+}
+
+/* Natural logarithm of a positive normal number. */
+static double logarithm(double x) {
+    int64_t bits, reduced;
+    double m;
+    memcpy(&bits, &x, 8);
+    reduced = (bits & MANTISSA) | ONE;
+    memcpy(&m, &reduced, 8);
+    int high = m >= 1.5;
+    m -= m * (high * 0.5);
+    double exponent = (double)((bits >> 52) - 1023 + high);
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, series = s2 * (1.0 / 15.0) + 1.0 / 13.0;
+    series = series * s2 + 1.0 / 11.0;
+    series = series * s2 + 1.0 / 9.0;
+    series = series * s2 + 1.0 / 7.0;
+    series = series * s2 + 1.0 / 5.0;
+    series = series * s2 + 1.0 / 3.0;
+    series = series * s2 + 1.0;
+    return exponent * LN_2 + series * s * 2.0;
+}
+
+/* Write g of each row's key and its tokens [rows, columns]. */
+void fd_gumbel(const uint64_t *keys, int64_t rows, const int64_t *tokens, int64_t columns,
+               double *noise) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++) {
+            double bits = (double)hash(keys[r], (uint64_t)*tokens++);
+            *noise++ = -logarithm(-logarithm(bits * 0x1p-52 + 0x1p-53));
+        }
+}
