@@ -72,7 +72,7 @@ def test_a_chunk_too_many_or_too_long_is_refused() -> None:
 
 
 def test_a_checkpoint_without_a_fusion_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="dflash_config"):
+    with pytest.raises(WeightsError, match="no fusion"):
         read_fusion(tmp_path)
     about = {"dflash_config": {"target_layer_ids": [1]}, "hidden_size": 2, "rms_norm_eps": 1e-6}
     (tmp_path / "config.json").write_text(json.dumps(about))
