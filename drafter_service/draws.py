@@ -137,7 +137,7 @@ class DraftTree:
             num_tokens,
             self._eos,
             self._sampling,
-            len(text),
+            text,
             self._params,
             self._search,
             self._noise,

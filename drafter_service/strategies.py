@@ -41,7 +41,7 @@ class Diffusion:
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block drawn; near the model's longest sequence it is shorter."""
-        count = min(num_tokens, self.most_tokens)
+        count = min(num_tokens, self.most_tokens, room)
         slots = min(self._draw.slots(count), self._max_slots, room)
         scores = yield from self._denoiser.denoise(context, slots)
         return self._draw.draw(scores, count, context, len(context))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from drafter_service.core.followers import Followers
 from drafter_service.core.lattice import Floats, Ints, Lattice
 
 if TYPE_CHECKING:
@@ -27,27 +28,18 @@ class ContextNgram:
         self.vocab_size, self.order = vocab_size, order
         self.window, self.pseudocount = window, pseudocount
 
-    def counted(self, context: Sequence[int]) -> Sequence[int]:
-        """Return the end of context that matters: the window, and what its first n-gram needs."""
-        return context[-(self.window + self.order - 1) :]
-
     def bind(self, lattice: Lattice, context: Sequence[int]) -> BlockScorer:
         """Return the scorer of one block after context."""
-        return _BoundContext(self, lattice.tokens.tolist(), self.counted(context))
+        return _BoundContext(self, lattice.tokens.tolist(), context)
 
 
 class _BoundContext:
     def __init__(
-        self, model: ContextNgram, candidates: list[list[int]], text: Sequence[int]
+        self, model: ContextNgram, candidates: list[list[int]], context: Sequence[int]
     ) -> None:
-        self._model, self._candidates, self._text = model, candidates, text
-        self._tail = tuple(text[max(0, len(text) - model.order + 1) :])
-        self._first = max(0, len(text) - model.window)
-        self._unigram = Counter(text[self._first :])
-        # Most tokens have few places, so what followed one of them is soon counted.
-        self._places: dict[int, list[int]] = {}
-        for place in range(max(0, self._first - 1), len(text) - 1):
-            self._places.setdefault(text[place], []).append(place)
+        self._model, self._candidates = model, candidates
+        self._followers = Followers(context, model.order - 1, model.window)
+        self._unigram = Counter(context[-model.window :])
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
         candidates = self._candidates[slot]
@@ -56,7 +48,7 @@ class _BoundContext:
         rows = []
         for path in paths:
             row = unigram
-            for counts in self._followers(path):
+            for counts in self._followers.behind(path):
                 row = self._interpolated(row, counts, candidates)
             rows.append(row)
         return np.array(rows)
@@ -69,17 +61,3 @@ class _BoundContext:
         total = sum(counts.values()) + a
         count = counts.get
         return [(count(t, 0) + a * p) / total for t, p in zip(candidates, lower, strict=True)]
-
-    def _followers(self, path: Path) -> list[dict[int, int]]:
-        """Return how often each token followed the last 1, 2, ... tokens, as far as any did."""
-        history, text = (self._tail + path)[::-1][: self._model.order - 1], self._text
-        found: list[dict[int, int]] = []
-        for place in self._places.get(history[0], ()) if history else ():
-            follower = text[place + 1]
-            for length, token in enumerate(history):
-                if length > place or text[place - length] != token:
-                    break
-                if length == len(found):
-                    found.append({})
-                found[length][follower] = found[length].get(follower, 0) + 1
-        return found

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafter_service.core.draft_tree import TreeParams, TreeScores, TreeSearch, grow
+from drafter_service.core.draft_tree import (
+    Tree,
+    TreeParams,
+    TreeScores,
+    TreeSearch,
+    grow,
+)
 from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
@@ -107,12 +113,12 @@ def tree_block(
     num_tokens: int,
     eos: int,
     sampling: SamplingParams,
-    position: int,
+    text: Sequence[int],
     params: TreeParams,
     search: TreeSearch = grow,
     noise_of: Noise = gumbel,
 ) -> Drafted:
-    """Return a draft tree of up to num_tokens nodes; scores has a slot for each depth.
+    """Return a draft tree of up to num_tokens nodes behind text; scores has a slot for each depth.
 
     Above temperature 0 the scores hold the target's noise, so the tree has the tokens that the
     target's own draws will likeliest pick.
@@ -121,18 +127,29 @@ def tree_block(
     if scores.edge is not None:
         logits = logits + scores.edge
     logits = process_rows(logits, sampling)
-    noise = shared_noise(scores, sampling, position, noise_of)
-    sharpness = params.noisy_sharpness if sampling.temperature > 0 else params.sharpness
-    tree = search(TreeScores(scores.tokens, logits, noise, sharpness), num_tokens, params, eos)
-    guess = NO_GUESS
-    trunk = first_branch(tree.parents)
-    if len(trunk) < len(scores.tokens) and tree.tokens[trunk[-1]] != eos:
-        leaf = tree.tokens[trunk[-1]]
-        before = int(np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)[0])
-        row = logits[len(trunk), before if logits.shape[1] > 1 else 0] + noise[len(trunk)]
-        guess = int(scores.tokens[len(trunk), int(row.argmax())])
+    noise = shared_noise(scores, sampling, len(text), noise_of)
+    noisy = sampling.temperature > 0
+    sharpness = params.noisy_sharpness if noisy else params.sharpness
+    seed = sampling.seed if noisy else None
+    known = TreeScores(scores.tokens, logits, noise, sharpness, text, seed)
+    tree = search(known, num_tokens, params, eos)
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
-    return Drafted(tree.tokens, length, guess, tree.parents)
+    return Drafted(tree.tokens, length, _guess(tree, known, eos), tree.parents)
+
+
+def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
+    """Return the token that the model expects behind the tree's first branch, if it is one of its
+    own.
+    """
+    trunk = first_branch(tree.parents)
+    leaf = tree.tokens[trunk[-1]]
+    if len(trunk) >= len(scores.tokens) or leaf == eos:
+        return NO_GUESS
+    before = np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)
+    if not len(before):
+        return NO_GUESS
+    row = scores.logits[len(trunk), int(before[0]) if scores.logits.shape[1] > 1 else 0]
+    return int(scores.tokens[len(trunk), int((row + scores.noise[len(trunk)]).argmax())])
 
 
 def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:

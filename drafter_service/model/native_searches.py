@@ -10,6 +10,7 @@ import numpy as np
 
 from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.draft_tree import Tree, TreeParams, TreeScores, least_log_mass
+from drafter_service.core.followers import counted
 from drafter_service.core.lattice import BlockScores, Floats
 from drafter_service.core.path_search import SearchParams
 
@@ -57,10 +58,30 @@ class _TreeScores(ctypes.Structure):
     """searches.h's tree_scores."""
 
     _fields_ = (
-        *((name, _int64) for name in ("depth", "width", "parents", "eos")),
+        *(
+            (name, _int64)
+            for name in ("depth", "text_depth", "width", "parents", "eos", "noisy", "position")
+        ),
+        ("seed", ctypes.c_uint64),
         *((name, _double) for name in ("sharpness", "least")),
-        *((name, _pointer) for name in ("tokens", "logits", "noise")),
+        *((name, _pointer) for name in ("tokens", "logits", "noise", "pseudocounts")),
+        ("text", ctypes.POINTER(_Text)),
     )
+
+
+class _Counted:
+    """A text for the searches to count n-grams of up to `order` tokens in; lives as they run."""
+
+    def __init__(self, text: Sequence[int], order: int, window: int, **numbers: float) -> None:
+        self._tokens = array("i", counted(text, order - 1, window))
+        length = len(self._tokens)
+        self.text = _Text(
+            length=length,
+            first=max(0, length - window),
+            order=order,
+            tokens=self._tokens.buffer_info()[0],
+            **numbers,
+        )
 
 
 class NativeBeam:
@@ -82,9 +103,6 @@ class NativeBeam:
         shares = (edge / (edge + context), context / (edge + context))
         self._settings = _Settings(
             params.tau, params.max_candidates, params.beam, params.weight, *shares
-        )
-        self._text = _Text(
-            order=ngram.order, pseudocount=ngram.pseudocount, floor=1.0 / ngram.vocab_size
         )
 
     def __call__(
@@ -111,15 +129,19 @@ class NativeBeam:
             None if edge is None else edge.ctypes.data,
             noise.ctypes.data,
         )
-        counted = array("i", self._ngram.counted(context))
-        self._text.length = len(counted)
-        self._text.first = max(0, len(counted) - self._ngram.window)
-        self._text.tokens = counted.buffer_info()[0]
+        ngram = self._ngram
+        known = _Counted(
+            context,
+            ngram.order,
+            ngram.window,
+            pseudocount=ngram.pseudocount,
+            floor=1.0 / ngram.vocab_size,
+        )
         paths = np.empty(2 * slots, dtype=np.int64)
         length = self._beam(
             ctypes.byref(self._settings),
             ctypes.byref(block),
-            ctypes.byref(self._text),
+            ctypes.byref(known.text),
             paths.ctypes.data,
         )
         if not length:
@@ -129,7 +151,7 @@ class NativeBeam:
 
 
 class NativeTree:
-    """draft_tree.grow on scores in single precision."""
+    """draft_tree.grow on scores in single precision; at most MAX_ORDER pseudocounts."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._tree = kernels.fd_tree
@@ -140,16 +162,24 @@ class NativeTree:
         tokens = np.ascontiguousarray(scores.tokens)
         logits = np.ascontiguousarray(scores.logits, dtype=np.float32)
         noise = np.ascontiguousarray(scores.noise, dtype=np.float64)
+        pseudocounts = array("d", params.pseudocounts)
+        known = _Counted(scores.text, len(params.pseudocounts) + 1, params.text_window)
         c_scores = _TreeScores(
             min(params.depth, slots),
+            params.text_depth,
             width,
             parents,
             eos,
+            scores.seed is not None,
+            len(scores.text),
+            scores.seed or 0,
             scores.sharpness,
             least_log_mass(params),
             tokens.ctypes.data,
             logits.ctypes.data,
             noise.ctypes.data,
+            pseudocounts.buffer_info()[0],
+            ctypes.pointer(known.text),
         )
         nodes = np.empty((2, num_nodes), dtype=np.int64)
         mass = np.empty(num_nodes)

@@ -1,4 +1,5 @@
-/* core/context_ngram.py: how probable a slot's candidates are by the n-grams of a text. */
+/* core/followers.py and core/context_ngram.py: the n-grams of a text, and how probable a slot's
+ * candidates are by them. */
 #include "searches.h"
 
 #include <string.h>
@@ -45,4 +46,29 @@ void interpolate_followers(const counted_text *t, const int64_t *history, int64_
     }
     for (int64_t o = 0; o < known && totals[o]; o++)
         interpolate(p, counts[o], totals[o], at->count, t->pseudocount);
+}
+
+static follower *entry(followers *f, int64_t token) {
+    for (int64_t i = 0; i < f->count; i++)
+        if (f->found[i].token == token) return f->found + i;
+    follower *made = f->found + f->count++;
+    *made = (follower){token, {0}};
+    return made;
+}
+
+/* Count what followed the last 1, 2, ... tokens of history, which is latest first; found has room
+ * for a token of each place in the text. */
+void follow(const counted_text *t, const int64_t *history, int64_t known, followers *f) {
+    f->orders = f->count = 0;
+    memset(f->totals, 0, sizeof f->totals);
+    if (!known) return;
+    for (int64_t i = t->heads[history[0] % BUCKETS]; i >= 0 && i + 1 >= t->first;
+         i = t->previous[i]) {
+        if (t->tokens[i] != history[0] || i + 1 == t->length) continue;
+        int64_t same = 1;
+        while (same < known && same <= i && t->tokens[i - same] == history[same]) same++;
+        follower *at = entry(f, t->tokens[i + 1]);
+        for (int64_t o = 0; o < same; o++) at->counts[o]++, f->totals[o]++;
+        if (same > f->orders) f->orders = same;
+    }
 }

@@ -1,6 +1,7 @@
 /* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
  * rounded on its own, as without -mfma it is. */
-#include <stdint.h>
+#include "searches.h"
+
 #include <string.h>
 
 #define GOLDEN 0x9E3779B97F4A7C15u
@@ -8,12 +9,14 @@
 #define MANTISSA ((1ll << 52) - 1)
 #define ONE (1023ll << 52)
 
-static uint64_t hash(uint64_t key, uint64_t token) {
-    uint64_t x = key + (token + 1) * GOLDEN;
+/* foredraft/streams.py's finaliser. */
+static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return (x ^ (x >> 31)) >> 12;
+    return x ^ (x >> 31);
 }
+
+static uint64_t hash(uint64_t key, uint64_t token) { return mix(key + (token + 1) * GOLDEN) >> 12; }
 
 /* Natural logarithm of a positive normal number. */
 static double logarithm(double x) {
@@ -35,12 +38,19 @@ static double logarithm(double x) {
     return exponent * LN_2 + series * s * 2.0;
 }
 
+static double of_key(uint64_t key, int64_t token) {
+    double bits = (double)hash(key, (uint64_t)token);
+    return -logarithm(-logarithm(bits * 0x1p-52 + 0x1p-53));
+}
+
+/* g of a seed, a position and a token. */
+double gumbel(uint64_t seed, int64_t position, int64_t token) {
+    return of_key(mix(mix(seed + GOLDEN) ^ ((uint64_t)position * GOLDEN)), token);
+}
+
 /* Write g of each row's key and its tokens [rows, columns]. */
 void fd_gumbel(const uint64_t *keys, int64_t rows, const int64_t *tokens, int64_t columns,
                double *noise) {
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) {
-            double bits = (double)hash(keys[r], (uint64_t)*tokens++);
-            *noise++ = -logarithm(-logarithm(bits * 0x1p-52 + 0x1p-53));
-        }
+        for (int64_t c = 0; c < columns; c++) *noise++ = of_key(keys[r], *tokens++);
 }

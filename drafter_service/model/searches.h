@@ -42,14 +42,33 @@ void unigram(const counted_text *t, const choices *at, double *p);
 void interpolate_followers(const counted_text *t, const int64_t *history, int64_t known,
                            const choices *at, double *p);
 
-/* core/draft_tree.py's TreeScores: tokens and noise [slots, width], logits [slots, parents, width];
- * depth, eos and the least log mass of a node. */
+/* A token, and how often it followed the last 1, 2, ... tokens of a history. */
 typedef struct {
-    int64_t depth, width, parents, eos;
+    int64_t token, counts[MAX_ORDER];
+} follower;
+
+/* What followed a history, with its last place first: `count` tokens, and of each of the `orders`
+ * lengths that anything followed how often that was. */
+typedef struct {
+    int64_t orders, count, totals[MAX_ORDER];
+    follower *found;
+} followers;
+
+void follow(const counted_text *t, const int64_t *history, int64_t known, followers *f);
+
+/* core/draft_tree.py's TreeScores and TreeParams: tokens and noise [slots, width], logits [slots,
+ * parents, width], pseudocounts of each order of the text; depth of the model's slots, eos and the
+ * least log mass of a node. The noise of other tokens is made of seed and position where noisy. */
+typedef struct {
+    int64_t depth, text_depth, width, parents, eos, noisy, position;
+    uint64_t seed;
     double sharpness, least;
     const int64_t *tokens;
     const float *logits;
-    const double *noise;
+    const double *noise, *pseudocounts;
+    counted_text *text;
 } tree_scores;
+
+double gumbel(uint64_t seed, int64_t position, int64_t token);
 
 #endif

@@ -41,7 +41,7 @@ MOST = 4
 FINE = 1 << 16
 PROXY = Mixture([(0.5, EdgeScorer()), (0.5, ContextNgram(VOCAB, order=3))])
 SEARCH = BeamSearch(PROXY, SearchParams(tau=0.9, max_candidates=4, weight=0.4, beam=3))
-TREE = TreeParams(depth=DRAFT_LENGTH, max_nodes=5)
+TREE = TreeParams(depth=DRAFT_LENGTH, max_nodes=5, text_depth=DRAFT_LENGTH)
 
 
 @cache
@@ -125,7 +125,7 @@ def first_drafts(proposal, temperature):
         elif proposal == "cps":
             drafted = cps_path(scores, DRAFT_LENGTH, EOS, sampling, PROMPT, SEARCH)
         else:
-            drafted = tree_block(scores, TREE.max_nodes, EOS, sampling, FIRST, TREE)
+            drafted = tree_block(scores, TREE.max_nodes, EOS, sampling, PROMPT, TREE)
         found[drafted.tokens, drafted.parents].append(seed)
     return [
         Group(np.array(seeds), tokens, (), parents) for (tokens, parents), seeds in found.items()

@@ -83,20 +83,36 @@ def test_of_equal_paths_the_same_one_is_found():
         assert native(*arguments) == reference(*arguments)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     case=cases(),
     nodes=st.integers(1, 70),
-    params=st.builds(TreeParams, st.integers(1, 8), st.just(63), st.sampled_from([0.0, 0.02])),
+    depth=st.integers(1, 8),
+    least=st.sampled_from([0.0, 0.02]),
+    length=st.integers(0, 60),
+    window=st.sampled_from([1, 7, 2048]),
+    text_depth=st.integers(1, 12),
+    pseudocounts=st.lists(st.sampled_from([0.5, 3.0, 20.0]), max_size=5),
 )
-def test_the_tree_is_the_references(case, nodes, params):
-    scores, noise, _, _ = case
+def test_the_tree_is_the_references(
+    case, nodes, depth, least, length, window, text_depth, pseudocounts
+):
+    scores, noise, temperature, rng = case
     logits = scores.log_q[:, None, :]
     if scores.edge is not None:
         logits = logits + scores.edge
-    perturbed = TreeScores(scores.tokens, logits, noise, 1.2)
-    expected = grow(perturbed, nodes, params, EOS)
-    tree = NativeTree(built())(perturbed, nodes, params, EOS)
+    text = rng.choice(TOKENS[1:5] if length % 2 else TOKENS, length).tolist()
+    seed = int(rng.integers(1 << 63)) if temperature else None
+    params = TreeParams(
+        depth=depth,
+        least_mass=least,
+        text_depth=text_depth,
+        text_window=window,
+        pseudocounts=tuple(pseudocounts),
+    )
+    known = TreeScores(scores.tokens, logits, noise, 1.2, text, seed)
+    expected = grow(known, nodes, params, EOS)
+    tree = NativeTree(built())(known, nodes, params, EOS)
     assert (tree.tokens, tree.parents) == (expected.tokens, expected.parents)
     assert tree.mass == pytest.approx(expected.mass)
 
