@@ -106,9 +106,9 @@ def mixed(
     """Return the tokens that may come at a depth and their log odds, the text's beside the model's.
 
     row [M] are the logits of the slot's candidates, None where the model has nothing to say: below
-    its slots, and, if its edges decide, behind a token that only the text knew. followed [o] says how often each token
-    followed the last o + 1: p_o = (a_o p_{o-1} + counts) / (a_o + total), from the model's p, or,
-    without one, from tokens that nobody can name, which keep their share.
+    its slots, and, if its edges decide, behind a token that only the text knew. followed [o] says
+    how often each token followed the last o + 1: p_o = (a_o p_{o-1} + counts) / (a_o + total), from
+    the model's p, or, without one, from tokens that nobody can name, which keep their share.
     """
     tokens: list[int] = []
     shares: list[float] = []
