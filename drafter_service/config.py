@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT
 from foredraft.strict import StrictModel
 
@@ -84,12 +85,12 @@ class TreeConfig(StrictModel):
     """Exponent of the model's probabilities at temperature 0."""
     noisy_sharpness: float = Field(default=0.7, gt=0)
     """Above it, where the target's own noise is known and the model's error decides."""
-    text_depth: int = Field(default=12, ge=1, le=MAX_DRAFT)
+    text_depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)
     """Longest branch where the session's own text tells how it goes on."""
-    text_window: int = Field(default=2048, ge=1)
+    text_window: int = Field(default=WINDOW, ge=1)
     """How many of the text's last tokens tell."""
     pseudocounts: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        default=(32.0, 16.0, 8.0, 4.0, 2.0), max_length=7
+        default=PSEUDOCOUNTS, max_length=7
     )
     """Occurrences in the text, of what followed the last 1, 2, ... tokens, that weigh as much as
     what was expected before; empty to leave the text out."""

@@ -14,9 +14,12 @@ from deployments.orchestrator.adl import (
     FixedController,
 )
 from deployments.orchestrator.breaker import Breaker
+from deployments.orchestrator.copying import Copying
 from deployments.orchestrator.goodput import GoodputController
+from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.strict import StrictModel
+from foredraft.text_tree import TextTreeParams
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
 
 # Tokens per plain round when nothing is drafted, unless configured otherwise.
@@ -184,12 +187,22 @@ TREES = (Proposal.TREE, Proposal.HYBRID)
 
 
 class HybridConfig(StrictModel):
-    """How long a match of earlier text must be, in tokens, before the proposal hybrid copies it."""
+    """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
 
-    # At temperature 0.
-    shortest: int = Field(default=4, ge=1, le=8)
-    # Above it, where a text seldom repeats itself to the letter.
-    shortest_sampled: int = Field(default=8, ge=1, le=8)
+    # How many tokens must be expected to hold.
+    least: float = Field(default=2.0, gt=0)
+    # Of the text's own tree: its longest branch, how many of the last tokens tell, and what it is
+    # worth, in occurrences, that something new follows the last 1, 2, ... of them.
+    depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)
+    window: int = Field(default=WINDOW, ge=1)
+    pseudocounts: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        default=PSEUDOCOUNTS, min_length=1, max_length=8
+    )
+
+    @property
+    def copying(self) -> Copying:
+        """These values as they are used."""
+        return Copying(self.least, TextTreeParams(self.depth, self.window, self.pseudocounts))
 
 
 class OrchestratorConfig(StrictModel):
@@ -234,11 +247,10 @@ class OrchestratorConfig(StrictModel):
         """The proposal that drafters are asked for: hybrid's copies need none."""
         return Proposal.TREE if self.proposal is Proposal.HYBRID else self.proposal
 
-    def shortest_copy(self, sampling: SamplingParams) -> int | None:
-        """Return the length of a match that a request copies, None if it copies nothing."""
-        if self.proposal is not Proposal.HYBRID:
-            return None
-        return self.hybrid.shortest_sampled if sampling.temperature > 0 else self.hybrid.shortest
+    @property
+    def copying(self) -> Copying | None:
+        """When a request's own text drafts for it, None if it never does."""
+        return self.hybrid.copying if self.proposal is Proposal.HYBRID else None
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:

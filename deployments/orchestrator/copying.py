@@ -1,29 +1,45 @@
-"""Drafts copied from the session's own text, where that repeats itself. Pure."""
+"""Drafts made of the session's own text, where that repeats itself. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import dataclass
 
 from deployments.orchestrator.committed import CommittedPrefix
-from foredraft.lookup import continuation
+from foredraft.text_tree import TextTreeParams, text_tree
+from foredraft.tree import first_branch, is_path
 from foredraft.types import Base, DraftBlock, Proposal, Propose
 
 
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """When a text's own tree is verified without a drafter being asked: where at least so many of
+    its tokens are expected to hold.
+    """
+
+    least: float
+    tree: TextTreeParams
+
+
 def copied(
-    prefix: CommittedPrefix, base: Base, count: int, shortest: int, stops: Set[int]
+    prefix: CommittedPrefix, base: Base, count: int, copying: Copying, stops: Set[int]
 ) -> tuple[Propose, DraftBlock] | None:
     """Return up to count tokens that followed the prefix's end before, as an answered proposal.
 
-    None where its last `shortest` tokens are new. A stop token is the last one copied; else the
-    token behind is the guess of what follows.
+    None where too few of them can be expected to do so again. Nothing follows a stop token.
     """
-    found = continuation(prefix.tokens, count + 1, shortest) if count > 0 else ()
-    if not found:
+    if count <= 0:
         return None
-    tokens, rest = found[:count], found[count:]
-    block = DraftBlock(base, tokens, (), Proposal.HYBRID, len(tokens), rest[0] if rest else -1)
-    stop = next((at for at, token in enumerate(tokens) if token in stops), None)
-    if stop is not None:
-        block = replace(block, tokens=tokens[: stop + 1], generated_len=stop, bonus_guess=-1)
+    tree = text_tree(prefix.tokens, count, copying.tree, stops)
+    if tree.expected < copying.least:
+        return None
+    trunk = first_branch(tree.parents)
+    stopped = tree.tokens[trunk[-1]] in stops
+    block = DraftBlock(
+        base,
+        tree.tokens,
+        () if is_path(tree.parents) else tree.parents,
+        Proposal.HYBRID,
+        generated_len=len(trunk) - stopped,
+    )
     return Propose(base, base.prefix_len, (), count), block

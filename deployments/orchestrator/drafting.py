@@ -66,7 +66,7 @@ class Drafting:
         self._gate = RunAheadGate(config.run_ahead_least)
         known = memory.kept_whole
         self._kept_whole = self._gate.start if known is None else known
-        self._shortest = config.shortest_copy(session.sampling)
+        self._copying = config.copying
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._drains: Drains | None = None
@@ -114,7 +114,7 @@ class Drafting:
         elif self._session.draft() is None and self._awaited() is None:
             length = self._length()
             # A copy costs no round trip, and needs no drafter.
-            if self._shortest is None or not self._session.copy(length, self._shortest):
+            if self._copying is None or not self._session.copy(length, self._copying):
                 self._ask(self._session.draft_request(length))
 
     async def wait(self) -> None:

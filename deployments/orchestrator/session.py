@@ -17,7 +17,7 @@ from deployments.orchestrator.commit_rule import (
     observed,
 )
 from deployments.orchestrator.committed import CommittedPrefix
-from deployments.orchestrator.copying import copied
+from deployments.orchestrator.copying import Copying, copied
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.features import NOTHING, FeatureRelay, Wanted
 from deployments.orchestrator.opens import draft_open, verify_open
@@ -218,12 +218,12 @@ class Session:
             return None
         return self._propose(Prediction((), self.base), length)
 
-    def copy(self, length: int, shortest: int) -> bool:
-        """Make what followed the last `shortest` tokens or more when they occurred before the draft
-        at hand; return whether they did.
+    def copy(self, length: int, copying: Copying) -> bool:
+        """Make what the text itself tells of its continuation the draft at hand, if it is likely
+        enough; return whether it is.
         """
         count = min(length, self.wanted - 1)
-        found = copied(self._prefix, self.base, count, shortest, self._stops)
+        found = copied(self._prefix, self.base, count, copying, self._stops)
         if found is not None:
             self._blocks.put_back(*found)
         return found is not None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drafter_service.core.followers import Followers
 from drafter_service.core.lattice import Floats, Ints, Lattice
+from foredraft.followers import Followers
 
 if TYPE_CHECKING:
     from drafter_service.core.causal_scorer import BlockScorer, Path

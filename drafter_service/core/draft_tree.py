@@ -16,8 +16,8 @@ from typing import Protocol
 
 import numpy as np
 
-from drafter_service.core.followers import Followers
 from drafter_service.core.lattice import Floats, Ints
+from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
 from foredraft.noise import gumbel
 
 
@@ -41,9 +41,9 @@ class TreeParams:
     least_mass: float = 0.02
     sharpness: float = 1.2
     noisy_sharpness: float = 0.7
-    text_depth: int = 12
-    text_window: int = 2048
-    pseudocounts: tuple[float, ...] = (32.0, 16.0, 8.0, 4.0, 2.0)
+    text_depth: int = DEPTH
+    text_window: int = WINDOW
+    pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +106,19 @@ def mixed(
     """Return the tokens that may come at a depth and their log odds, the text's beside the model's.
 
     row [M] are the logits of the slot's candidates, None where the model has nothing to say: below
-    its slots, and, if its edges decide, behind a token that only the text knew. followed [o] says
-    how often each token followed the last o + 1: p_o = (a_o p_{o-1} + counts) / (a_o + total), from
-    the model's p, or, without one, from tokens that nobody can name, which keep their share.
+    its slots, and, if its edges decide, behind a token that only the text knew. followed and
+    pseudocounts are followers.mix's; without a model, tokens that nobody can name keep their share.
     """
     tokens: list[int] = []
     shares: list[float] = []
     noise: list[float] = []
-    nameless = 1.0
     if row is not None:
-        tokens, noise, nameless = scores.tokens[slot].tolist(), scores.noise[slot].tolist(), 0.0
+        tokens, noise = scores.tokens[slot].tolist(), scores.noise[slot].tolist()
         p = np.exp(row.astype(np.float64) - row.max())
         shares = (p / p.sum()).tolist()
-    for a, counts in zip(pseudocounts, followed, strict=False):
-        total = a + sum(counts.values())
-        shares = [a * share / total for share in shares]
-        nameless *= a / total
-        for token, count in counts.items():
-            if token not in tokens:
-                tokens.append(token)
-                shares.append(0.0)
-                noise.append(_noise(scores, slot, token))
-            shares[tokens.index(token)] += count / total
+    left = mix(tokens, shares, followed, pseudocounts)
+    noise += [_noise(scores, slot, token) for token in tokens[len(noise) :]]
+    nameless = left if row is None else 0.0
     weights = [
         (math.log(share) + g) * scores.sharpness if share > 0 else -math.inf
         for share, g in zip(shares, noise, strict=True)

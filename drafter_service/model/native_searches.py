@@ -10,7 +10,6 @@ import numpy as np
 
 from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.draft_tree import Tree, TreeParams, TreeScores, least_log_mass
-from drafter_service.core.followers import counted
 from drafter_service.core.lattice import BlockScores, Floats
 from drafter_service.core.path_search import SearchParams
 
@@ -73,7 +72,8 @@ class _Counted:
     """A text for the searches to count n-grams of up to `order` tokens in; lives as they run."""
 
     def __init__(self, text: Sequence[int], order: int, window: int, **numbers: float) -> None:
-        self._tokens = array("i", counted(text, order - 1, window))
+        # The window, and what its first n-gram needs.
+        self._tokens = array("i", text[max(0, len(text) - window - order + 1) :])
         length = len(self._tokens)
         self.text = _Text(
             length=length,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 class Proposal(StrEnum):
     """How a drafter turns its lattice into a block.
 
-    hybrid is put together by the orchestrator: it copies text that repeats itself, and asks a
-    drafter for a tree elsewhere.
+    hybrid is put together by the orchestrator: text that repeats itself gives a tree of its own,
+    and a drafter is asked for one elsewhere.
     """
 
     ARGMAX = "argmax"

@@ -1,4 +1,4 @@
-"""The proposal hybrid: what repeats itself is copied without a drafter, the rest is asked for."""
+"""The proposal hybrid: what repeats itself drafts for itself, the rest is asked for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 import tests.unit.orchestrator.scripted as scripted
+from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.config import FixedConfig, HybridConfig
-from foredraft.types import DraftBlock, Proposal, Propose, SamplingParams
+from deployments.orchestrator.copying import copied
+from foredraft.types import Base, DraftBlock, Proposal, Propose
 from tests.unit.orchestrator.running import run, wrong
 from tests.unit.orchestrator.scripted import (
     ScriptedDrafter,
@@ -22,7 +24,7 @@ from tests.unit.orchestrator.scripted import (
 HYBRID = config(
     proposal=Proposal.HYBRID,
     adl=FixedConfig(k=4),
-    hybrid=HybridConfig(shortest=3, shortest_sampled=6),
+    hybrid=HybridConfig(least=3.0, pseudocounts=(0.01,)),
 )
 
 
@@ -34,6 +36,10 @@ def cyclic(monkeypatch: pytest.MonkeyPatch) -> None:
         return (prefix[-1] + 1) % 10
 
     monkeypatch.setattr(scripted, "next_token", next_token)
+
+
+async def never(_: int) -> None:
+    raise scripted.Unavailable("no drafter")
 
 
 @pytest.mark.usefixtures("cyclic")
@@ -51,9 +57,6 @@ async def test_a_text_that_repeats_itself_is_copied_and_no_drafter_asked() -> No
 
 @pytest.mark.usefixtures("cyclic")
 async def test_copies_need_no_drafter_at_all() -> None:
-    async def never(_: int) -> None:
-        raise scripted.Unavailable("no drafter")
-
     drafter = ScriptedDrafter()
     drafter.opening = never
     prompt = (*range(10), 0, 1, 2)
@@ -64,11 +67,29 @@ async def test_copies_need_no_drafter_at_all() -> None:
 
 
 @pytest.mark.usefixtures("cyclic")
-async def test_above_temperature_0_a_longer_match_is_asked_of() -> None:
+async def test_where_too_little_can_be_expected_a_drafter_is_asked() -> None:
     drafter = ScriptedDrafter()
-    asked = request(4, prompt=(0, 1, 2, 3, 9, 0, 1, 2), sampling=SamplingParams(0.8))
+    # Once 2 was followed by 3, and once by 9.
+    asked = request(4, prompt=(0, 1, 2, 3, 0, 1, 2, 9, 0, 1, 2))
     await run(asked, drafter, ScriptedVerifier(), HYBRID)
     assert drafter.asked
+
+
+def test_where_the_text_went_on_in_two_ways_both_are_drafted() -> None:
+    prefix = CommittedPrefix((0, 1, 2, 3, 0, 1, 2, 9, 0, 1, 2))
+    base = Base("s", 0, len(prefix), prefix.hash)
+    likely = HybridConfig(least=1.0, pseudocounts=(0.01,)).copying
+    found = copied(prefix, base, 4, likely, {9})
+    assert found is not None
+    asked, block = found
+    assert (asked.base, asked.num_tokens) == (block.base, 4) == (base, 4)
+    # 9 came last; it is a stop, behind which nothing comes.
+    assert (block.tokens, block.parents) == ((9, 3, 0, 1), (-1, -1, 1, 2))
+    assert block.generated_len == 0
+    path = copied(CommittedPrefix((1, 2, 3, 1)), base, 2, likely, {9})
+    assert path is not None and (path[1].tokens, path[1].parents) == ((2, 3), ())
+    assert path[1].generated_len == 2
+    assert copied(prefix, base, 0, likely, {9}) is None
 
 
 @pytest.mark.usefixtures("cyclic")

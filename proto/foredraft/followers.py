@@ -1,0 +1,83 @@
+"""What followed a text's last tokens where they stood in it before. Pure, standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+PSEUDOCOUNTS = (16.0, 8.0, 4.0, 2.0, 1.0)
+"""What an estimate is worth, in occurrences, against what followed the last 1, 2, ... tokens."""
+WINDOW = 2048
+"""How many of a text's last tokens tell."""
+DEPTH = 12
+"""How far ahead they tell, in tokens."""
+
+
+class Followers:
+    """Counts of the n-grams that end in the last `window` tokens of a text."""
+
+    def __init__(self, text: Sequence[int], longest: int, window: int = WINDOW) -> None:
+        self._text, self._longest = text, longest
+        self._tail = tuple(text[max(0, len(text) - longest) :])
+        self._first = max(0, len(text) - window - 1)
+        self._places: dict[int, list[int]] = {}
+
+    def behind(self, path: tuple[int, ...]) -> list[dict[int, int]]:
+        """Return how often each token followed the last 1, 2, ... `longest` tokens, while any did.
+
+        The last tokens are those of the path, which continues the text, and before it the text's.
+        What followed last comes first.
+        """
+        history, text = (self._tail + path)[::-1][: self._longest], self._text
+        found: list[dict[int, int]] = []
+        for place in reversed(self._places_of(history[0]) if history else ()):
+            follower = text[place + 1]
+            for length, token in enumerate(history):
+                if length > place or text[place - length] != token:
+                    break
+                if length == len(found):
+                    found.append({})
+                found[length][follower] = found[length].get(follower, 0) + 1
+        return found
+
+    def _places_of(self, token: int) -> list[int]:
+        """Return where the text has the token, but for its end.
+
+        list.index, because a loop in Python over a long text would hold up the round.
+        """
+        found = self._places.get(token)
+        if found is None:
+            found = self._places[token] = []
+            at, end = self._first, len(self._text) - 1
+            while at < end:
+                try:
+                    at = self._text.index(token, at, end)
+                except ValueError:
+                    break
+                found.append(at)
+                at += 1
+        return found
+
+
+def mix(
+    tokens: list[int],
+    shares: list[float],
+    followed: Sequence[dict[int, int]],
+    pseudocounts: Sequence[float],
+) -> float:
+    """Add what followed to the tokens that are expected next and their shares, in place.
+
+    followed [o] says how often each token followed the last o + 1, and pseudocounts [o] is a_o:
+    p_o = (a_o p_{o-1} + counts) / (a_o + total), with the shares as they were first. Return what
+    share is left of those.
+    """
+    left = 1.0
+    for a, counts in zip(pseudocounts, followed, strict=False):
+        total = a + sum(counts.values())
+        shares[:] = [a * share / total for share in shares]
+        left *= a / total
+        for token, count in counts.items():
+            if token not in tokens:
+                tokens.append(token)
+                shares.append(0.0)
+            shares[tokens.index(token)] += count / total
+    return left

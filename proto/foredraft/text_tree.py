@@ -1,0 +1,66 @@
+"""Draft trees from nothing but the text: what followed its last tokens before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
+
+
+@dataclass(frozen=True, slots=True)
+class TextTreeParams:
+    """How a text's tree is grown: its longest branch, how many of the text's last tokens tell, and
+    what it is worth, in occurrences, that anything else may come (followers.mix). A node that the
+    text goes through with less than least_mass is left out.
+    """
+
+    depth: int = DEPTH
+    window: int = WINDOW
+    pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
+    least_mass: float = 0.02
+
+
+class TextTree(NamedTuple):
+    """Nodes, likeliest first, with parents as in foredraft.tree; expected is how many tokens of a
+    branch will hold, by the counts.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    expected: float
+
+
+def text_tree(
+    text: Sequence[int], num_nodes: int, params: TextTreeParams, stops: Set[int]
+) -> TextTree:
+    """Return the likeliest prefixes of what follows the text; nothing comes behind a stop."""
+    followers = Followers(text, len(params.pseudocounts), params.window)
+    tokens: list[int] = []
+    parents: list[int] = []
+    expected = 0.0
+    # (-mass, tie-break, parent, the branch with the token)
+    heap: list[tuple[float, int, int, tuple[int, ...]]] = []
+    pushed = 0
+
+    def push(parent: int, path: tuple[int, ...], mass: float) -> None:
+        nonlocal pushed
+        following: list[int] = []
+        shares: list[float] = []
+        mix(following, shares, followers.behind(path), params.pseudocounts)
+        for token, share in zip(following, shares, strict=True):
+            if mass * share >= params.least_mass:
+                heappush(heap, (-mass * share, pushed, parent, (*path, token)))
+                pushed += 1
+
+    push(-1, (), 1.0)
+    while heap and len(tokens) < num_nodes:
+        negative, _, parent, path = heappop(heap)
+        tokens.append(path[-1])
+        parents.append(parent)
+        expected -= negative
+        if len(path) < params.depth and path[-1] not in stops:
+            push(len(tokens) - 1, path, -negative)
+    return TextTree(tuple(tokens), tuple(parents), expected)
