@@ -225,6 +225,17 @@ def evaluate(
 
 
 @app.command()
+def strip(
+    start: Annotated[Path, typer.Option(help="Folder of a drafter that has a fusion.")],
+    out: OutOption = EMBEDDED,
+) -> None:
+    """Leave a drafter's fusion of the target's states out: it then asks for none."""
+    from training.strip import strip as strip_fusion
+
+    strip_fusion(start, out / "drafter")
+
+
+@app.command()
 def seal(out: OutOption = EMBEDDED) -> None:
     """Write the manifest with the sha256 of every file of the pair."""
     from training.card import write_manifest

@@ -190,7 +190,7 @@ class HybridConfig(StrictModel):
     """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
 
     # How many tokens must be expected to hold.
-    least: float = Field(default=2.0, gt=0)
+    least: float = Field(default=1.5, gt=0)
     # Of the text's own tree: its longest branch, how many of the last tokens tell, and what it is
     # worth, in occurrences, that something new follows the last 1, 2, ... of them.
     depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)

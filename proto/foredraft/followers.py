@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PSEUDOCOUNTS = (16.0, 8.0, 4.0, 2.0, 1.0)
+PSEUDOCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0)
 """What an estimate is worth, in occurrences, against what followed the last 1, 2, ... tokens."""
 WINDOW = 2048
 """How many of a text's last tokens tell."""
