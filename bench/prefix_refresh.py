@@ -27,7 +27,7 @@ from deployments.held_out import prompts
 from deployments.in_process import engines
 from deployments.orchestrator.pipeline import generate
 from deployments.orchestrator.request import GenerationRequest, StepEvent
-from drafter_service.config import DrafterConfig
+from drafter_service.config import DrafterConfig, TreeConfig
 from drafter_service.core.proposals import Drafted
 from drafter_service.engine import DrafterEngine
 from drafter_service.load import load_engine
@@ -122,7 +122,9 @@ class Rounds:
 
 def drafted(model: Path, every: Sequence[int], texts: Sequence[Written]) -> list[Side]:
     """Return the sides after their rounds through all texts, which they take in turn."""
-    config = DrafterConfig(model=model, dtype="float32", max_block=SLOTS, threads=1)
+    # What the text tells would hide what the model no longer sees.
+    alone = TreeConfig(pseudocounts=())
+    config = DrafterConfig(model=model, dtype="float32", max_block=SLOTS, threads=1, tree=alone)
     sides = [
         Side(refresh, load_engine(config.model_copy(update={"prefix_refresh": refresh})))
         for refresh in every
