@@ -13,10 +13,19 @@ DEPTH = 12
 
 
 class Followers:
-    """Counts of the n-grams that end in the last `window` tokens of a text."""
+    """Counts of the n-grams that end in the last `window` tokens of a text.
 
-    def __init__(self, text: Sequence[int], longest: int, window: int = WINDOW) -> None:
-        self._text, self._longest = text, longest
+    places bounds at how many places of a token is looked, the last ones; None for all.
+    """
+
+    def __init__(
+        self,
+        text: Sequence[int],
+        longest: int,
+        window: int = WINDOW,
+        places: int | None = None,
+    ) -> None:
+        self._text, self._longest, self._most = text, longest, places
         self._tail = tuple(text[max(0, len(text) - longest) :])
         self._first = max(0, len(text) - window - 1)
         self._places: dict[int, list[int]] = {}
@@ -40,7 +49,7 @@ class Followers:
         return found
 
     def _places_of(self, token: int) -> list[int]:
-        """Return where the text has the token, but for its end.
+        """Return where the text has the token, but for its end; of many places the last.
 
         list.index, because a loop in Python over a long text would hold up the round.
         """
@@ -55,6 +64,8 @@ class Followers:
                     break
                 found.append(at)
                 at += 1
+            if self._most is not None:
+                del found[: -self._most]
         return found
 
 

@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
 
+# A text of one token over and over would hold up the round.
+_PLACES = 64
+
 
 @dataclass(frozen=True, slots=True)
 class TextTreeParams:
@@ -37,7 +40,7 @@ def text_tree(
     text: Sequence[int], num_nodes: int, params: TextTreeParams, stops: Set[int]
 ) -> TextTree:
     """Return the likeliest prefixes of what follows the text; nothing comes behind a stop."""
-    followers = Followers(text, len(params.pseudocounts), params.window)
+    followers = Followers(text, len(params.pseudocounts), params.window, _PLACES)
     tokens: list[int] = []
     parents: list[int] = []
     expected = 0.0

@@ -38,6 +38,12 @@ def test_what_followed_last_comes_first():
     assert list(after_1) == [3, 2]
 
 
+def test_of_many_places_the_last_are_looked_at():
+    text = [1, 2, 1, 3, 1, 4, 1]
+    assert Followers(text, 1, places=2).behind(()) == [{4: 1, 3: 1}]
+    assert Followers(text, 1, places=3).behind(()) == Followers(text, 1).behind(())
+
+
 def test_counts_are_weighed_against_what_was_expected():
     tokens, shares = [7], [1.0]
     left = mix(tokens, shares, [{8: 3, 7: 1}, {8: 1}], (4.0, 1.0, 9.0))
