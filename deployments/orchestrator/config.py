@@ -14,7 +14,6 @@ from deployments.orchestrator.adl import (
     FixedController,
 )
 from deployments.orchestrator.breaker import Breaker
-from deployments.orchestrator.copying import Copying
 from deployments.orchestrator.goodput import GoodputController
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
@@ -200,9 +199,9 @@ class HybridConfig(StrictModel):
     )
 
     @property
-    def copying(self) -> Copying:
+    def params(self) -> TextTreeParams:
         """These values as they are used."""
-        return Copying(self.least, TextTreeParams(self.depth, self.window, self.pseudocounts))
+        return TextTreeParams(self.least, self.depth, self.window, self.pseudocounts)
 
 
 class OrchestratorConfig(StrictModel):
@@ -248,9 +247,9 @@ class OrchestratorConfig(StrictModel):
         return Proposal.TREE if self.proposal is Proposal.HYBRID else self.proposal
 
     @property
-    def copying(self) -> Copying | None:
-        """When a request's own text drafts for it, None if it never does."""
-        return self.hybrid.copying if self.proposal is Proposal.HYBRID else None
+    def copying(self) -> TextTreeParams | None:
+        """How a request's own text drafts for it, None if it never does."""
+        return self.hybrid.params if self.proposal is Proposal.HYBRID else None
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import dataclass
 
 from deployments.orchestrator.committed import CommittedPrefix
 from foredraft.text_tree import TextTreeParams, text_tree
@@ -11,18 +10,8 @@ from foredraft.tree import first_branch, is_path
 from foredraft.types import Base, DraftBlock, Proposal, Propose
 
 
-@dataclass(frozen=True, slots=True)
-class Copying:
-    """When a text's own tree is verified without a drafter being asked: where at least so many of
-    its tokens are expected to hold.
-    """
-
-    least: float
-    tree: TextTreeParams
-
-
 def copied(
-    prefix: CommittedPrefix, base: Base, count: int, copying: Copying, stops: Set[int]
+    prefix: CommittedPrefix, base: Base, count: int, params: TextTreeParams, stops: Set[int]
 ) -> tuple[Propose, DraftBlock] | None:
     """Return up to count tokens that followed the prefix's end before, as an answered proposal.
 
@@ -30,8 +19,8 @@ def copied(
     """
     if count <= 0:
         return None
-    tree = text_tree(prefix.tokens, count, copying.tree, stops)
-    if tree.expected < copying.least:
+    tree = text_tree(prefix.tokens, count, params, stops)
+    if not tree.tokens:
         return None
     trunk = first_branch(tree.parents)
     stopped = tree.tokens[trunk[-1]] in stops

@@ -17,7 +17,7 @@ from deployments.orchestrator.commit_rule import (
     observed,
 )
 from deployments.orchestrator.committed import CommittedPrefix
-from deployments.orchestrator.copying import Copying, copied
+from deployments.orchestrator.copying import copied
 from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.features import NOTHING, FeatureRelay, Wanted
 from deployments.orchestrator.opens import draft_open, verify_open
@@ -28,6 +28,7 @@ from deployments.orchestrator.steps import Draft, Step
 from deployments.orchestrator.vocabulary import differ, same
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.text_tree import TextTreeParams
 from foredraft.types import (
     Acceptance,
     Base,
@@ -218,12 +219,12 @@ class Session:
             return None
         return self._propose(Prediction((), self.base), length)
 
-    def copy(self, length: int, copying: Copying) -> bool:
+    def copy(self, length: int, params: TextTreeParams) -> bool:
         """Make what the text itself tells of its continuation the draft at hand, if it is likely
         enough; return whether it is.
         """
         count = min(length, self.wanted - 1)
-        found = copied(self._prefix, self.base, count, copying, self._stops)
+        found = copied(self._prefix, self.base, count, params, self._stops)
         if found is not None:
             self._blocks.put_back(*found)
         return found is not None

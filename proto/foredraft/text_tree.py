@@ -17,9 +17,11 @@ _PLACES = 64
 class TextTreeParams:
     """How a text's tree is grown: its longest branch, how many of the text's last tokens tell, and
     what it is worth, in occurrences, that anything else may come (followers.mix). A node that the
-    text goes through with less than least_mass is left out.
+    text goes through with less than least_mass is left out, and all of a tree of which fewer than
+    `least` tokens can be expected to hold.
     """
 
+    least: float = 1.5
     depth: int = DEPTH
     window: int = WINDOW
     pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
@@ -27,8 +29,8 @@ class TextTreeParams:
 
 
 class TextTree(NamedTuple):
-    """Nodes, likeliest first, with parents as in foredraft.tree; expected is how many tokens of a
-    branch will hold, by the counts.
+    """Nodes, likeliest first, with parents as in foredraft.tree; expected is how many of them will
+    hold, by the counts.
     """
 
     tokens: tuple[int, ...]
@@ -36,10 +38,16 @@ class TextTree(NamedTuple):
     expected: float
 
 
+NOTHING = TextTree((), (), 0.0)
+
+
 def text_tree(
     text: Sequence[int], num_nodes: int, params: TextTreeParams, stops: Set[int]
 ) -> TextTree:
-    """Return the likeliest prefixes of what follows the text; nothing comes behind a stop."""
+    """Return the likeliest prefixes of what follows the text, behind a stop nothing.
+
+    Returns NOTHING where they are not likely enough.
+    """
     followers = Followers(text, len(params.pseudocounts), params.window, _PLACES)
     tokens: list[int] = []
     parents: list[int] = []
@@ -48,7 +56,8 @@ def text_tree(
     heap: list[tuple[float, int, int, tuple[int, ...]]] = []
     pushed = 0
 
-    def push(parent: int, path: tuple[int, ...], mass: float) -> None:
+    def push(parent: int, path: tuple[int, ...], mass: float) -> float:
+        """Add what may come behind a node; return how likely it is that any of it does."""
         nonlocal pushed
         following: list[int] = []
         shares: list[float] = []
@@ -57,8 +66,11 @@ def text_tree(
             if mass * share >= params.least_mass:
                 heappush(heap, (-mass * share, pushed, parent, (*path, token)))
                 pushed += 1
+        return sum(shares)
 
-    push(-1, (), 1.0)
+    # Where the text is new, that is seen at its first token.
+    if push(-1, (), 1.0) * params.depth < params.least:
+        return NOTHING
     while heap and len(tokens) < num_nodes:
         negative, _, parent, path = heappop(heap)
         tokens.append(path[-1])
@@ -66,4 +78,5 @@ def text_tree(
         expected -= negative
         if len(path) < params.depth and path[-1] not in stops:
             push(len(tokens) - 1, path, -negative)
-    return TextTree(tuple(tokens), tuple(parents), expected)
+    found = TextTree(tuple(tokens), tuple(parents), expected)
+    return found if tokens and expected >= params.least else NOTHING

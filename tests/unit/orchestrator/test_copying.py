@@ -78,7 +78,7 @@ async def test_where_too_little_can_be_expected_a_drafter_is_asked() -> None:
 def test_where_the_text_went_on_in_two_ways_both_are_drafted() -> None:
     prefix = CommittedPrefix((0, 1, 2, 3, 0, 1, 2, 9, 0, 1, 2))
     base = Base("s", 0, len(prefix), prefix.hash)
-    likely = HybridConfig(least=1.0, pseudocounts=(0.01,)).copying
+    likely = HybridConfig(least=1.0, pseudocounts=(0.01,)).params
     found = copied(prefix, base, 4, likely, {9})
     assert found is not None
     asked, block = found
