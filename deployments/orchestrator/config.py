@@ -18,7 +18,7 @@ from deployments.orchestrator.goodput import GoodputController
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
 from foredraft.strict import StrictModel
-from foredraft.text_tree import TextTreeParams
+from foredraft.text_tree import LEAST, TextTreeParams
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
 
 # Tokens per plain round when nothing is drafted, unless configured otherwise.
@@ -189,7 +189,7 @@ class HybridConfig(StrictModel):
     """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
 
     # How many tokens must be expected to hold.
-    least: float = Field(default=1.5, gt=0)
+    least: float = Field(default=LEAST, gt=0)
     # Of the text's own tree: its longest branch, how many of the last tokens tell, and what it is
     # worth, in occurrences, that something new follows the last 1, 2, ... of them.
     depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)

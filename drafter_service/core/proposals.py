@@ -11,13 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafter_service.core.draft_tree import (
-    Tree,
-    TreeParams,
-    TreeScores,
-    TreeSearch,
-    grow,
-)
+from drafter_service.core.draft_tree import Tree, TreeParams, TreeScores, TreeSearch, grow
 from drafter_service.core.lattice import (
     NEVER,
     BlockScores,
@@ -139,12 +133,12 @@ def tree_block(
 
 def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
     """Return the token that the model expects behind the tree's first branch, if it is one of its
-    own.
+    own; a tree may be empty, where nothing has least_mass.
     """
     trunk = first_branch(tree.parents)
-    leaf = tree.tokens[trunk[-1]]
-    if len(trunk) >= len(scores.tokens) or leaf == eos:
+    if not 0 < len(trunk) < len(scores.tokens) or tree.tokens[trunk[-1]] == eos:
         return NO_GUESS
+    leaf = tree.tokens[trunk[-1]]
     before = np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)
     if not len(before):
         return NO_GUESS

@@ -151,7 +151,7 @@ class NativeBeam:
 
 
 class NativeTree:
-    """draft_tree.grow on scores in single precision; at most MAX_ORDER pseudocounts."""
+    """draft_tree.grow on scores in single precision; searches.h bounds the pseudocounts."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._tree = kernels.fd_tree

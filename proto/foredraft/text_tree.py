@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
 
+LEAST = 1.5
+"""How many tokens of a tree must be expected to hold."""
+
 # A text of one token over and over would hold up the round.
 _PLACES = 64
 
@@ -21,7 +24,7 @@ class TextTreeParams:
     `least` tokens can be expected to hold.
     """
 
-    least: float = 1.5
+    least: float = LEAST
     depth: int = DEPTH
     window: int = WINDOW
     pseudocounts: tuple[float, ...] = PSEUDOCOUNTS

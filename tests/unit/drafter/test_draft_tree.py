@@ -80,6 +80,13 @@ def test_unlikely_nodes_are_left_out():
     assert drafted.tokens == (1, 4, 2)
 
 
+def test_where_nothing_is_likely_enough_the_block_is_empty():
+    # The model's 0.6 and 0.4 are halved by two tokens of the text, a quarter each.
+    params = replace(EVERYTHING, least_mass=0.35, pseudocounts=(2.0,))
+    drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, (9, 5, 9, 6, 9), params)
+    assert (drafted.tokens, drafted.parents, drafted.bonus_guess) == ((), (), -1)
+
+
 def test_the_guess_follows_the_first_branch():
     scores = scores_of([*ROWS, {5: 0.9, 6: 0.1, EOS: 1e-9}], EDGES)
     drafted = tree_block(scores, 2, EOS, GREEDY, TEXT, EVERYTHING)
