@@ -34,6 +34,7 @@ class DrafterClient:
     """Opens sessions on one drafter replica; all share a channel."""
 
     def __init__(self, address: str) -> None:
+        self._address = address
         self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = drafter_pb2_grpc.DrafterServiceStub(self._channel)
 
@@ -50,7 +51,7 @@ class DrafterClient:
         except BaseException:
             call.cancel()
             raise
-        return DrafterStream(call, opened)
+        return DrafterStream(call, opened, self._address)
 
     async def close(self) -> None:
         """Close the channel and every session on it."""
@@ -76,8 +77,10 @@ class DrafterStream:
     raised the stream is over.
     """
 
-    def __init__(self, call: grpc.aio.StreamStreamCall, opened: DraftOpened) -> None:
-        self._call, self._opened = call, opened
+    def __init__(
+        self, call: grpc.aio.StreamStreamCall, opened: DraftOpened, address: str = ""
+    ) -> None:
+        self._call, self._opened, self._address = call, opened, address
         self._sending = asyncio.Lock()
         self._pending: deque[tuple[Propose, asyncio.Future[DraftBlock]]] = deque()
         self._error: ForedraftError | None = None
@@ -88,6 +91,11 @@ class DrafterStream:
     def opened(self) -> DraftOpened:
         """What the drafter said of itself on open."""
         return self._opened
+
+    @property
+    def address(self) -> str:
+        """Where the replica is, as "host:port": others can reach it there, too."""
+        return self._address
 
     @property
     def draining(self) -> bool:

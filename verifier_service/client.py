@@ -7,12 +7,14 @@ foredraft.errors.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
 import grpc
 
-from foredraft import codec, limits
+from foredraft import codec, direct_codec, limits
+from foredraft.direct import Direct, DirectEnded, DirectRound, DraftSource
 from foredraft.errors import (
     CorruptModelOutput,
     ForedraftError,
@@ -89,16 +91,49 @@ class VerifierStream:
         """Return the verdict on request; cancelling it ends the stream."""
         message = verifier_pb2.VerifyRequest(round=codec.round_to_pb(request))
         answer = await self._ask(message, "verdict")
-        return self._checked(request, answer)
+        return self._answered(request, answer)
+
+    async def attach(self, source: DraftSource) -> None:
+        """Name the drafter that direct rounds are to ask."""
+        message = direct_codec.source_to_pb(source)
+        await self._write(verifier_pb2.VerifyRequest(drafter=message))
+
+    async def allow(self, direct: Direct) -> None:
+        """Replace what is allowed of direct rounds."""
+        message = direct_codec.direct_to_pb(direct)
+        await self._write(verifier_pb2.VerifyRequest(direct=message))
+
+    async def next_direct(self) -> DirectRound | DirectEnded:
+        """Return what the verifier tells next of direct rounds; cancelling it ends the stream."""
+        answer = await self._read()
+        kind = answer.WhichOneof("message")
+        try:
+            if kind == "direct_ended":
+                return direct_codec.direct_ended_from_pb(answer.direct_ended)
+            if kind != "direct_round":
+                raise CorruptModelOutput(f"the verifier answered {kind} to direct rounds")
+            told = direct_codec.direct_round_from_pb(answer.direct_round)
+            limits.check_tokens("tokens", told.block.tokens, self.model.vocab_size)
+        except InvalidRequest as error:
+            raise CorruptModelOutput(f"the verifier's direct round: {error}") from None
+        block = told.block
+        asked = Round(block.base, block.tokens, 1, block.parents, block.q)
+        return replace(told, verdict=self._checked(asked, told.verdict))
 
     async def close(self) -> None:
         """End the session on the verifier; never raises."""
         self._call.cancel()
 
-    def _checked(self, request: Round, answer: verifier_pb2.VerifyResponse) -> Verdict:
-        """Return the verdict if the contract allows it as an answer to request."""
+    def _answered(self, request: Round, answer: verifier_pb2.VerifyResponse) -> Verdict:
         try:
             verdict = codec.verdict_from_pb(answer.verdict)
+        except InvalidRequest as error:
+            raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
+        return self._checked(request, verdict)
+
+    def _checked(self, request: Round, verdict: Verdict) -> Verdict:
+        """Return the verdict if the contract allows it as an answer to request."""
+        try:
             verdict = replace(verdict, features=self._features.end(verdict.features))
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
             for told in (*verdict.logprobs, *verdict.prompt_logprobs):
@@ -116,29 +151,40 @@ class VerifierStream:
     async def _ask(
         self, message: verifier_pb2.VerifyRequest, kind: str
     ) -> verifier_pb2.VerifyResponse:
-        """Send a message and return the next answer of a kind, noting drain requests."""
+        """Send a message and return its answer, which must be of a kind."""
+        await self._write(message)
+        response = await self._read()
+        if (got := response.WhichOneof("message")) != kind:
+            raise CorruptModelOutput(f"the verifier answered {got} where {kind} was due")
+        return response
+
+    async def _write(self, message: verifier_pb2.VerifyRequest) -> None:
+        await self._done(self._call.write(message))
+
+    async def _read(self) -> verifier_pb2.VerifyResponse:
+        """Return the next answer, noting drain requests and gathering features."""
+        while True:
+            answer = await self._done(self._call.read())
+            if answer is grpc.aio.EOF:
+                raise await self._ended()
+            kind = answer.WhichOneof("message")
+            if kind == "draining":
+                self._draining = True
+            elif kind == "features":
+                self._gather(answer.features.data)
+            else:
+                response: verifier_pb2.VerifyResponse = answer
+                return response
+
+    async def _done(self, operation: Awaitable[Any]) -> Any:
+        """Return what a read or a write gives; raise what the stream's status stands for."""
         try:
-            await self._call.write(message)
-            while True:
-                answer = await self._call.read()
-                if answer is grpc.aio.EOF:
-                    raise await self._ended()
-                got = answer.WhichOneof("message")
-                if got == "draining":
-                    self._draining = True
-                elif got == "features":
-                    self._gather(answer.features.data)
-                else:
-                    break
+            return await operation
         except grpc.aio.AioRpcError as error:
             raise _mapped(error.code(), error.details(), error.trailing_metadata()) from None
         except asyncio.InvalidStateError:
             # The call had ended before this message: its status says why.
             raise await self._ended() from None
-        if got != kind:
-            raise CorruptModelOutput(f"the verifier answered {got} where {kind} was due")
-        response: verifier_pb2.VerifyResponse = answer
-        return response
 
     def _gather(self, chunk: bytes) -> None:
         try:

@@ -14,11 +14,13 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from foredraft import codec, features, limits
+from foredraft import codec, direct_codec, features, limits
+from foredraft.direct import DirectEnded, DirectRound
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
-from foredraft.types import ModelInfo, VerifyOpen
+from foredraft.types import ModelInfo, Verdict, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
+from verifier_service.direct import Connect, DirectRounds, Drafters
 from verifier_service.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
@@ -36,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class _Stream:
-    """One session's stream; a drain notice and a verdict never write at the same time."""
+    """One session's stream; no two messages are written at the same time."""
 
     def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._context = context
@@ -46,12 +48,31 @@ class _Stream:
         async with self._lock:
             await self._context.write(verifier_pb2.VerifyResponse(**message))
 
+    async def send_verdict(self, verdict: Verdict) -> None:
+        verdict = await self._chunked(verdict)
+        await self.send(verdict=codec.verdict_to_pb(verdict))
+
+    async def tell(self, message: DirectRound | DirectEnded) -> None:
+        if isinstance(message, DirectEnded):
+            await self.send(direct_ended=direct_codec.direct_ended_to_pb(message))
+            return
+        message = dataclasses.replace(message, verdict=await self._chunked(message.verdict))
+        await self.send(direct_round=direct_codec.direct_round_to_pb(message))
+
+    async def _chunked(self, verdict: Verdict) -> Verdict:
+        """Send a verdict's features but for their last part; return it with that."""
+        chunks, last = features.split(verdict.features)
+        for chunk in chunks:
+            await self.send(features=common_pb2.FeatureChunk(data=chunk))
+        return dataclasses.replace(verdict, features=last) if chunks else verdict
+
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
     """Speaks the contract of verifier.proto on top of a runner."""
 
-    def __init__(self, runner: Runner, *, idle_ttl_s: float) -> None:
+    def __init__(self, runner: Runner, drafters: Drafters, *, idle_ttl_s: float) -> None:
         self._runner = runner
+        self._drafters = drafters
         self._idle_ttl_s = idle_ttl_s
         self._streams: set[_Stream] = set()
         self._draining = False
@@ -84,20 +105,45 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
             raise InvalidRequest("the first message must be open", param="open")
         if self._draining:
             raise Unavailable("the verifier is draining")
-        stream = _Stream(context)
-        async with self._session(codec.verify_open_from_pb(first.open), stream) as handle:
+        request, stream = codec.verify_open_from_pb(first.open), _Stream(context)
+        async with self._session(request, stream) as handle:
             model = codec.model_to_pb(self._runner.info)
+            verify = partial(self._runner.verify, handle)
+            direct = DirectRounds(request, self._drafters, verify, stream.tell)
             await stream.send(opened=verifier_pb2.VerifyOpened(model=model))
-            while (message := await self._read(context)) is not grpc.aio.EOF:
-                if message.WhichOneof("message") != "round":
-                    raise InvalidRequest("only rounds may follow open", param="round")
-                request = codec.round_from_pb(message.round)
-                verdict = await self._runner.verify(handle, request)
-                chunks, last = features.split(verdict.features)
-                for chunk in chunks:
-                    await stream.send(features=common_pb2.FeatureChunk(data=chunk))
-                verdict = dataclasses.replace(verdict, features=last)
-                await stream.send(verdict=codec.verdict_to_pb(verdict))
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    leading = tasks.create_task(direct.run())
+                    await self._answer(context, handle, stream, direct)
+                    leading.cancel()
+            except BaseExceptionGroup as group:
+                raise group.exceptions[0] from None
+            finally:
+                await direct.close()
+
+    async def _answer(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        handle: int,
+        stream: _Stream,
+        direct: DirectRounds,
+    ) -> None:
+        """Do what a session asks for until it ends."""
+        while (message := await self._read(context)) is not grpc.aio.EOF:
+            kind = message.WhichOneof("message")
+            if kind == "drafter":
+                await direct.attach(direct_codec.source_from_pb(message.drafter))
+            elif kind == "direct":
+                direct.allow(direct_codec.direct_from_pb(message.direct))
+            elif kind != "round":
+                raise InvalidRequest("only rounds may follow open", param="round")
+            elif direct.under_way:
+                raise InvalidRequest("a direct round is under way", param="round")
+            else:
+                asked = codec.round_from_pb(message.round)
+                verdict = await self._runner.verify(handle, asked)
+                direct.decided(asked, verdict)
+                await stream.send_verdict(verdict)
 
     @asynccontextmanager
     async def _session(self, request: VerifyOpen, stream: _Stream) -> AsyncIterator[int]:
@@ -125,9 +171,15 @@ class VerifierServer:
     """A running server; `serve` makes it."""
 
     def __init__(
-        self, config: VerifierConfig, runner: Runner, servicer: VerifierServicer, ranks: Ranks
+        self,
+        config: VerifierConfig,
+        runner: Runner,
+        drafters: Drafters,
+        ranks: Ranks,
     ) -> None:
+        servicer = VerifierServicer(runner, drafters, idle_ttl_s=config.idle_ttl_s)
         self._config = config
+        self._drafters = drafters
         self._runner = runner
         self._ranks = ranks
         self._servicer = servicer
@@ -176,6 +228,7 @@ class VerifierServer:
     async def stop(self) -> None:
         """End all streams and the worker; a second call does nothing."""
         await self._server.stop(grace=None)
+        await self._drafters.close()
         self._ranks.stop()
         await self._runner.stop()
 
@@ -184,33 +237,41 @@ class VerifierServer:
         await self._server.wait_for_termination()
 
 
-async def serve(config: VerifierConfig, start_ranks: StartRanks = ProcessRanks) -> VerifierServer:
+async def serve(
+    config: VerifierConfig,
+    start_ranks: StartRanks = ProcessRanks,
+    connect: Connect | None = None,
+) -> VerifierServer:
     """Load the model off the event loop, then start a server on this loop and return it.
 
-    start_ranks is for a tensor-parallel model. Raise WeightsError or ConfigError.
+    start_ranks is for a tensor-parallel model; connect makes a client of a drafter's address, None
+    if this verifier is not to ask drafters itself. Raise WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
     from verifier_service.loading import load_engine
 
     if config.tensor_parallel == 1:
-        return await serve_engine(config, Runner(partial(load_engine, config)))
+        return await serve_engine(config, Runner(partial(load_engine, config)), connect=connect)
     from verifier_service.tensor_parallel import Meeting
 
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)
     try:
-        return await serve_engine(config, Runner(partial(load_engine, config, meeting)), ranks)
+        runner = Runner(partial(load_engine, config, meeting))
+        return await serve_engine(config, runner, ranks, connect)
     except BaseException:
         ranks.stop()
         raise
 
 
 async def serve_engine(
-    config: VerifierConfig, runner: Runner, ranks: Ranks | None = None
+    config: VerifierConfig,
+    runner: Runner,
+    ranks: Ranks | None = None,
+    connect: Connect | None = None,
 ) -> VerifierServer:
     """Start a server over a runner and its ranks; it owns them from now on."""
     await runner.ready()
-    servicer = VerifierServicer(runner, idle_ttl_s=config.idle_ttl_s)
-    server = VerifierServer(config, runner, servicer, ranks or NoRanks())
+    server = VerifierServer(config, runner, Drafters(connect), ranks or NoRanks())
     await server.start()
     return server

@@ -16,7 +16,13 @@ from deployments.orchestrator.adl import (
 from deployments.orchestrator.breaker import Breaker
 from deployments.orchestrator.goodput import GoodputController
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
-from foredraft.limits import MAX_DENOISING_STEPS, MAX_DRAFT, MAX_PLAIN_STEPS, MAX_PREFIX
+from foredraft.limits import (
+    MAX_DENOISING_STEPS,
+    MAX_DIRECT_ROUNDS,
+    MAX_DRAFT,
+    MAX_PLAIN_STEPS,
+    MAX_PREFIX,
+)
 from foredraft.strict import StrictModel
 from foredraft.text_tree import LEAST, TextTreeParams
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
@@ -231,6 +237,10 @@ class OrchestratorConfig(StrictModel):
     close_timeout_s: float = Field(default=2.0, gt=0)
     # Least share of blocks kept whole at which the next block is drafted ahead of the verdict.
     run_ahead_least: float = Field(default=0.15, ge=0, le=1)
+    # How many rounds at a time a verifier may fetch the drafts of from the drafter itself; 0 has
+    # every draft pass by here. It saves the way through the orchestrator and gives up run-ahead:
+    # for drafters whose pass takes no longer than that way. Not with hybrid, which drafts here.
+    direct_rounds: int = Field(default=0, ge=0, le=MAX_DIRECT_ROUNDS)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)
 

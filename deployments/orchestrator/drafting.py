@@ -16,12 +16,14 @@ from deployments.orchestrator.adl import Cost, DraftLengthController, Observatio
 from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.direct import Order, Reachable
 from deployments.orchestrator.features import Wanted
 from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
 from deployments.orchestrator.report import NO_DRAFT, Decision
 from deployments.orchestrator.run_ahead import RunAheadGate
 from deployments.orchestrator.session import Session
+from foredraft.direct import DirectFault, DraftSource
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.types import DraftBlock, Propose
 
@@ -73,6 +75,11 @@ class Drafting:
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
         self._pending: list[_Pending] = []
+        # The drafter as the verifier can ask it; None if every draft passes by here.
+        self._source: DraftSource | None = None
+        self._direct = config.direct_rounds > 0 and self._copying is None
+        # Direct rounds have just failed: the next round is an ordinary one.
+        self._held = False
         self.attaches = 0
         # Why no drafter takes the session, whichever it is.
         self.refusal: str | None = None
@@ -85,6 +92,28 @@ class Drafting:
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1
+
+    def order(self) -> Order | None:
+        """Return what the verifier may do by itself, None if the next round is to be asked for."""
+        if self._source is None or self._held or not self._session.takes_direct:
+            return None
+        if self._pending or self.refusal is not None or self._session.draft() is not None:
+            return None
+        length = self._length()
+        if length == 0:
+            return None
+        deadline_us = int(1000 * self._config.draft_deadline_ms)
+        return Order(self._source, length, self._config.direct_rounds, deadline_us)
+
+    def direct_ended(self, fault: DirectFault) -> None:
+        """Take note that the verifier waits to be asked, and why."""
+        self._held = True
+        if fault is DirectFault.LATE:
+            self._missed()
+        elif fault is DirectFault.LOST:
+            self._lost("the verifier cannot use it")
+        elif fault is DirectFault.UNSUPPORTED:
+            self._direct, self._source = False, None
 
     def start(self) -> None:
         """Attach a drafter in the background, if the controller can ever ask for a draft."""
@@ -111,6 +140,8 @@ class Drafting:
             # A busy drafter is not asked for more, and a silent one is gone.
             if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
                 self._lost("no answer")
+        elif self._source is not None:
+            self._held = False
         elif self._session.draft() is None and self._awaited() is None:
             length = self._length()
             # A copy costs no round trip, and needs no drafter.
@@ -134,7 +165,11 @@ class Drafting:
 
     def run_ahead(self) -> None:
         """Ask for a draft of the outcome predicted for the round in flight."""
-        if len(self._pending) < MAX_OUTSTANDING and self._gate.is_open(self._kept_whole):
+        if (
+            self._source is None
+            and len(self._pending) < MAX_OUTSTANDING
+            and self._gate.is_open(self._kept_whole)
+        ):
             self._ask(self._session.run_ahead_request(self._length()))
 
     def observe(self, observation: Observation | None, cost: Cost | None) -> None:
@@ -210,7 +245,7 @@ class Drafting:
     def _detach(self) -> None:
         if self._stream is not None:
             self._closing.begin(self._stream)
-        self._stream = self._drains = None
+        self._stream = self._drains = self._source = None
         self._session.drafter_lost()
         self._adl = self._controller.initial()
         pending, self._pending = self._pending, []
@@ -218,17 +253,12 @@ class Drafting:
             each.task.cancel()
 
     async def _attach(self) -> None:
+        how = (self._config.asked, self._config.acceptance, self._config.draft.params)
         while self._stream is None:
             await asyncio.sleep(self._breaker.wait_s(self._clock()))
             try:
                 async with asyncio.timeout(self._config.open_timeout_s):
-                    self._stream = await self._port.open(
-                        self._session.draft_open(
-                            self._config.asked,
-                            self._config.acceptance,
-                            self._config.draft.params,
-                        )
-                    )
+                    self._stream = await self._port.open(self._session.draft_open(*how))
             except InvalidRequest as error:
                 log.error("drafter refuses the session: %s", error)
                 self.refusal = str(error)
@@ -243,6 +273,9 @@ class Drafting:
         self._session.drafter_opened(self._stream.opened)
         model = self._stream.opened.model
         self._memory.features = Wanted(model.features_hash, model.features_optional)
+        if self._direct and isinstance(self._stream, Reachable):
+            self._source = DraftSource(self._stream.address, self._session.direct_open(*how))
+            return
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))
 

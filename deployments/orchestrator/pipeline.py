@@ -15,11 +15,14 @@ from deployments.orchestrator.features import NOTHING
 from deployments.orchestrator.handoff import Handoff
 from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, VerifierPort
-from deployments.orchestrator.report import How, RoundStats, Tally
+from deployments.orchestrator.report import Decision, How, RoundStats, Tally
 from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
 from deployments.orchestrator.session import Session
+from deployments.orchestrator.steps import Step
 from deployments.orchestrator.verifying import Verifying
+from foredraft.direct import DirectEnded
 from foredraft.errors import DeadlineExceeded
+from foredraft.types import Timings
 
 Event = StepEvent | Summary
 Clock = Callable[[], float]
@@ -100,7 +103,8 @@ class _Run:
                 await self._verifying.open()
                 await self._drafting.settle()
                 while self._session.finish is None:
-                    await self._round(emit)
+                    if not await self._direct_round(emit):
+                        await self._round(emit)
                 await self._tell(emit)
                 await emit(self._summary())
         except TimeoutError:
@@ -111,6 +115,25 @@ class _Run:
             self._drafting.close()
             self._verifying.close()
             await self._closing.wait(self._config.close_timeout_s)
+
+    async def _direct_round(self, emit: Callable[[Event], Awaitable[None]]) -> bool:
+        """Wait for a round that the verifier leads; return whether there was one."""
+        began = self._clock()
+        order = None if self._verifying.must_move else self._drafting.order()
+        decision = self._drafting.decision
+        told = await self._verifying.direct(order)
+        if isinstance(told, DirectEnded):
+            self._drafting.direct_ended(told.fault)
+        if told is None or isinstance(told, DirectEnded):
+            return False
+        step, details = told
+        # That of an ordinary round before.
+        await self._tell(emit)
+        took = self._clock() - began
+        drafting = min(took, details.draft_us / 1e6)
+        self._account(step, took, drafting, decision, details.verdict.timings)
+        await self._tell(emit)
+        return True
 
     async def _round(self, emit: Callable[[Event], Awaitable[None]]) -> None:
         """Decode one round: draft at hand, verification, the next draft asked for meanwhile."""
@@ -125,12 +148,22 @@ class _Run:
         self._drafting.run_ahead()
         await self._tell(emit)
         step, timings = await self._verifying.verify(asked)
-        ended = self._clock()
         first = self._tally.rounds == 0
+        self._account(step, self._clock() - began, drafted - began, decision, timings)
+        if first:
+            # Somebody waits for the first tokens.
+            await self._tell(emit)
+
+    def _account(
+        self, step: Step, took: float, drafting: float, decision: Decision, timings: Timings
+    ) -> None:
+        """Learn from a round that took so many seconds, of which it waited so many for its draft;
+        have the next one drafted.
+        """
         seen = step.observation
-        cost = Cost(seen.asked if seen else 0, len(step.tokens), ended - began)
+        cost = Cost(seen.asked if seen else 0, len(step.tokens), took)
         # The reading of the prompt is in the first round's time.
-        self._drafting.observe(seen, None if first else cost)
+        self._drafting.observe(seen, None if self._tally.rounds == 0 else cost)
         self._drafting.prepare()
         stats = RoundStats(
             round=step.asked.base.round,
@@ -138,16 +171,13 @@ class _Run:
             kept=step.kept,
             ran_ahead=step.ran_ahead,
             hit=step.hit,
-            draft_wait_s=drafted - began,
-            verify_s=ended - drafted,
+            draft_wait_s=drafting,
+            verify_s=took - drafting,
             verify_timings=timings,
             decision=decision,
         )
         self._tally.add(step.tokens, stats)
         self._untold = StepEvent(step.tokens, stats, step.prompt_logprobs, step.cached_tokens)
-        if first:
-            # Somebody waits for the first tokens.
-            await self._tell(emit)
 
     async def _tell(self, emit: Callable[[Event], Awaitable[None]]) -> None:
         """Hand over the last round's event, if that is still to be done."""

@@ -8,6 +8,8 @@ committed tokens. Nothing here reads a clock or does I/O.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deployments.orchestrator.arrived import ArrivedBlocks
 from deployments.orchestrator.commit_rule import (
     Ending,
@@ -24,8 +26,9 @@ from deployments.orchestrator.opens import draft_open, verify_open
 from deployments.orchestrator.request import GenerationRequest
 from deployments.orchestrator.run_ahead import Prediction, predict
 from deployments.orchestrator.staleness import is_readable
-from deployments.orchestrator.steps import Draft, Step
+from deployments.orchestrator.steps import Draft, Step, whole_draft
 from deployments.orchestrator.vocabulary import differ, same
+from foredraft.direct import DirectRound
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
 from foredraft.text_tree import TextTreeParams
@@ -106,6 +109,14 @@ class Session:
         return differ(self._view.opened.model, self._target) or self._features.fault
 
     @property
+    def takes_direct(self) -> bool:
+        """Whether the drafter can serve the verifier without what passes by here."""
+        if self._view is None or self._target is None:
+            return False
+        drafter = self._view.opened.model
+        return drafter.vocab_size <= self._target.vocab_size and not drafter.features_hash
+
+    @property
     def features_due(self) -> bool:
         """Whether opening the verifier again would bring features that the drafter needs."""
         return self._features.due
@@ -146,8 +157,11 @@ class Session:
         if self._in_flight is not None:
             return self._in_flight
         assert self.finish is None
-        self._verifying = draft = self.draft()
-        self._in_flight = Round(
+        return self._begin(self.draft(), plain_steps)
+
+    def _begin(self, draft: Draft | None, plain_steps: int) -> Round:
+        self._verifying = draft
+        self._in_flight = asked = Round(
             self.base,
             draft.tokens if draft else (),
             min(plain_steps, self.wanted, MAX_PLAIN_STEPS),
@@ -156,7 +170,24 @@ class Session:
         )
         self._predicted = ()
         self._blocks.clear()
-        return self._in_flight
+        return asked
+
+    def direct_arrived(self, told: DirectRound) -> Step:
+        """Commit what a round came to whose draft the verifier fetched itself.
+
+        Raises CorruptModelOutput, and commits nothing, if it is on another prefix than the
+        committed one or says more than its draft allows.
+        """
+        draft = whole_draft(told)
+        if self._in_flight is not None or self.finish is not None or told.block.base != self.base:
+            raise CorruptModelOutput("the verifier told of a round on another prefix")
+        if not is_readable(told.block, self._vocab_size):
+            raise CorruptModelOutput("the verifier told of unknown tokens, or no tree of them")
+        self._begin(draft, 1)
+        step = self.verdict_arrived(told.verdict)
+        if step is None:
+            raise CorruptModelOutput("the verifier told of a draft and of another one's verdict")
+        return step
 
     def verdict_arrived(self, verdict: Verdict) -> Step | None:
         """Commit what the verdict on the round in flight says; None if it is on any other round.
@@ -203,6 +234,13 @@ class Session:
         """Return the open that (re)attaches a drafter at the committed prefix."""
         self._opening_len = len(self._prefix)
         return draft_open(self._request, self._prefix, proposal, acceptance, params)
+
+    def direct_open(
+        self, proposal: Proposal, acceptance: Acceptance, params: DraftParams = SIMPLE
+    ) -> DraftOpen:
+        """Return the open that a verifier, which has the text, attaches a drafter with."""
+        opening = draft_open(self._request, self._prefix, proposal, acceptance, params)
+        return replace(opening, prefix=(), features_from=0)
 
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: proposals can be asked for."""

@@ -1,10 +1,11 @@
-"""The values a session answers with. Records only."""
+"""The values a session answers with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from deployments.orchestrator.adl import Observation
+from foredraft.direct import DirectRound
 from foredraft.types import Candidates, Committed, DraftBlock, Propose, Round, TokenLogprobs
 
 
@@ -24,6 +25,15 @@ class Draft:
     parents: tuple[int, ...]
     bonus_guess: int
     q: tuple[Candidates, ...]
+
+
+def whole_draft(told: DirectRound) -> Draft | None:
+    """Return the draft of a round that the verifier fetched it for, None if that was plain."""
+    block = told.block
+    if not block.tokens:
+        return None
+    request = Propose(block.base, block.base.prefix_len, (), told.num_tokens)
+    return Draft(request, block, 0, block.tokens, block.parents, block.bonus_guess, block.q)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ import logging
 
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
+from deployments.orchestrator.direct import DirectStream, Lead, Order
 from deployments.orchestrator.ports import VerifierPort, VerifyStream
 from deployments.orchestrator.session import Session
 from deployments.orchestrator.steps import Step
+from foredraft.direct import DirectEnded, DirectRound
 from foredraft.errors import (
     CorruptModelOutput,
     DeadlineExceeded,
@@ -43,6 +45,7 @@ class Verifying:
         self._max_draft = max_draft
         self._closing = closing
         self._stream: VerifyStream | None = None
+        self._lead: Lead | None = None
         self._anchored = False
         self._opens = 0
 
@@ -107,11 +110,31 @@ class Verifying:
                 failures += 1
                 await self._pause(failures, error)
 
+    async def direct(self, order: Order | None) -> tuple[Step, DirectRound] | DirectEnded | None:
+        """Return the next round that the verifier leads, or why it waits to be asked now.
+
+        Without an order it is asked to stop. None says that it does not lead, or is lost: ask it.
+        """
+        if self._lead is None:
+            return None
+        try:
+            async with asyncio.timeout(self._config.verify_timeout_s):
+                told = await self._lead.follow(order, self._session.base.round)
+            if isinstance(told, DirectRound):
+                return self._session.direct_arrived(told), told
+            return told
+        except TimeoutError:
+            log.warning("verifier lost (it told nothing in time)")
+        except LOST as error:
+            log.warning("verifier lost (%s)", error)
+        self._lose()
+        return None
+
     def close(self) -> None:
         """Start closing the stream."""
         if self._stream is not None:
             self._closing.begin(self._stream)
-            self._stream = None
+            self._stream = self._lead = None
 
     async def _open(self) -> VerifyStream:
         try:
@@ -127,6 +150,7 @@ class Verifying:
             self._closing.begin(stream)
             raise
         self._anchored = False
+        self._lead = Lead(stream) if isinstance(stream, DirectStream) else None
         self._opens += 1
         return stream
 

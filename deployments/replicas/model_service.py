@@ -12,6 +12,7 @@ import ray
 
 from deployments.ray_platform import pin
 from deployments.replicas.ray_ranks import RayRanks
+from drafter_service.client import DrafterClient
 from foredraft.errors import ForedraftError
 
 _WATCH_S = 0.5
@@ -35,10 +36,12 @@ class ModelServiceReplica:
         self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s
         config = config.model_copy(update={"host": self._host})
-        if getattr(config, "tensor_parallel", 1) > 1:
-            self._server = await server.serve(config, RayRanks)
-        else:
-            self._server = await server.serve(config)
+        parts: dict[str, Any] = {}
+        if package == "verifier_service":
+            parts["connect"] = DrafterClient
+            if config.tensor_parallel > 1:
+                parts["start_ranks"] = RayRanks
+        self._server = await server.serve(config, **parts)
         self._watch = asyncio.create_task(self._exit_when_broken())
 
     def describe(self) -> None:

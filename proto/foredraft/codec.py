@@ -211,11 +211,12 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
     )
 
 
-def draft_open_from_pb(m: drafter_pb2.DraftOpen) -> DraftOpen:
+def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen:
+    """shortest is how many tokens the prefix must have: none within a DraftSource."""
     check_protocol(m.protocol)
     limits.check_session_id(m.session_id)
     limits.check_range("max_len", m.max_len, 1, limits.MAX_PREFIX)
-    limits.check_range("prefix length", len(m.prefix), 1, m.max_len)
+    limits.check_range("prefix length", len(m.prefix), shortest, m.max_len)
     limits.check_range("features_from", m.features_from, 0, len(m.prefix))
     return DraftOpen(
         m.session_id,

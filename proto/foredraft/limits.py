@@ -25,6 +25,9 @@ MAX_FEATURES_WIDTH = 1 << 16
 MAX_FEATURES = 1 << 30
 MAX_FEATURES_CHUNK = 1 << 20
 MAX_MESSAGE_BYTES = 8 << 20
+MAX_ADDRESS = 255
+MAX_DIRECT_ROUNDS = 256
+MAX_DEADLINE_US = 60_000_000
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:

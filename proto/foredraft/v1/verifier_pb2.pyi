@@ -1,4 +1,5 @@
 from foredraft.v1 import common_pb2 as _common_pb2
+from foredraft.v1 import drafter_pb2 as _drafter_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -8,12 +9,38 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("open", "round")
+    __slots__ = ("open", "round", "drafter", "direct")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    DRAFTER_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
     open: VerifyOpen
     round: Round
-    def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ...) -> None: ...
+    drafter: DraftSource
+    direct: Direct
+    def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., drafter: _Optional[_Union[DraftSource, _Mapping]] = ..., direct: _Optional[_Union[Direct, _Mapping]] = ...) -> None: ...
+
+class DraftSource(_message.Message):
+    __slots__ = ("address", "open")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    open: _drafter_pb2.DraftOpen
+    def __init__(self, address: _Optional[str] = ..., open: _Optional[_Union[_drafter_pb2.DraftOpen, _Mapping]] = ...) -> None: ...
+
+class Direct(_message.Message):
+    __slots__ = ("order", "rounds", "num_tokens", "deadline_us", "round")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    order: int
+    rounds: int
+    num_tokens: int
+    deadline_us: int
+    round: int
+    def __init__(self, order: _Optional[int] = ..., rounds: _Optional[int] = ..., num_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
     __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from")
@@ -66,16 +93,42 @@ class Round(_message.Message):
     def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("opened", "verdict", "draining", "features")
+    __slots__ = ("opened", "verdict", "draining", "features", "direct_round", "direct_ended")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_ROUND_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_ENDED_FIELD_NUMBER: _ClassVar[int]
     opened: VerifyOpened
     verdict: Verdict
     draining: _common_pb2.Draining
     features: _common_pb2.FeatureChunk
-    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ...) -> None: ...
+    direct_round: DirectRound
+    direct_ended: DirectEnded
+    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., direct_round: _Optional[_Union[DirectRound, _Mapping]] = ..., direct_ended: _Optional[_Union[DirectEnded, _Mapping]] = ...) -> None: ...
+
+class DirectRound(_message.Message):
+    __slots__ = ("block", "verdict", "num_tokens", "left", "draft_us")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_US_FIELD_NUMBER: _ClassVar[int]
+    block: _drafter_pb2.DraftBlock
+    verdict: Verdict
+    num_tokens: int
+    left: int
+    draft_us: int
+    def __init__(self, block: _Optional[_Union[_drafter_pb2.DraftBlock, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., num_tokens: _Optional[int] = ..., left: _Optional[int] = ..., draft_us: _Optional[int] = ...) -> None: ...
+
+class DirectEnded(_message.Message):
+    __slots__ = ("order", "fault")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    order: int
+    fault: str
+    def __init__(self, order: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class VerifyOpened(_message.Message):
     __slots__ = ("model",)

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft import codec
+from foredraft import codec, direct_codec
+from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_DRAFT, MAX_FEATURES_WIDTH, MAX_PLAIN_STEPS, MAX_PREFIX
+from foredraft.limits import (
+    MAX_DEADLINE_US,
+    MAX_DIRECT_ROUNDS,
+    MAX_DRAFT,
+    MAX_FEATURES_WIDTH,
+    MAX_PLAIN_STEPS,
+    MAX_PREFIX,
+)
 from foredraft.types import (
     Acceptance,
     Base,
@@ -177,6 +185,33 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
         codec.verify_open_to_pb,
         codec.verify_open_from_pb,
     ),
+    (
+        st.builds(DraftSource, st.just("host-1:8080"), draft_opens()),
+        direct_codec.source_to_pb,
+        direct_codec.source_from_pb,
+    ),
+    (
+        st.builds(
+            Direct,
+            u32,
+            st.integers(0, MAX_DIRECT_ROUNDS),
+            st.integers(1, MAX_DRAFT),
+            st.integers(1, MAX_DEADLINE_US),
+            u32,
+        ),
+        direct_codec.direct_to_pb,
+        direct_codec.direct_from_pb,
+    ),
+    (
+        st.builds(DirectRound, blocks(), verdicts(), st.just(MAX_DRAFT), u32, u32),
+        direct_codec.direct_round_to_pb,
+        direct_codec.direct_round_from_pb,
+    ),
+    (
+        st.builds(DirectEnded, u32, st.sampled_from(DirectFault)),
+        direct_codec.direct_ended_to_pb,
+        direct_codec.direct_ended_from_pb,
+    ),
     (rounds(), codec.round_to_pb, codec.round_from_pb),
     (verdicts(), codec.verdict_to_pb, codec.verdict_from_pb),
 ]
@@ -302,6 +337,26 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         verifier_pb2.Verdict(base=base(), accepted=2, path=[0], next_tokens=[1]),
         "path",
     ),
+    (direct_codec.source_from_pb, verifier_pb2.DraftSource(address="host"), "drafter.address"),
+    (
+        direct_codec.source_from_pb,
+        verifier_pb2.DraftSource(address="[::1]:80", open=draft_open(max_len=0)),
+        "max_len",
+    ),
+    (direct_codec.direct_from_pb, verifier_pb2.Direct(rounds=257), "direct.rounds"),
+    (direct_codec.direct_from_pb, verifier_pb2.Direct(), "direct.num_tokens"),
+    (direct_codec.direct_from_pb, verifier_pb2.Direct(num_tokens=1), "direct.deadline_us"),
+    (
+        direct_codec.direct_round_from_pb,
+        verifier_pb2.DirectRound(num_tokens=257),
+        "direct.num_tokens",
+    ),
+    (
+        direct_codec.direct_round_from_pb,
+        verifier_pb2.DirectRound(block=block(tokens=[1, 2]), num_tokens=1),
+        "tokens length",
+    ),
+    (direct_codec.direct_ended_from_pb, verifier_pb2.DirectEnded(fault="bored"), "fault"),
     (codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
     (codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),
     (codec.verdict_from_pb, verifier_pb2.Verdict(base=base()), "next_tokens length"),

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 )
 
 from deployments.orchestrator.session import Session
+from foredraft.direct import DirectRound
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
 from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.prefix import hash_prefix
@@ -59,6 +60,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.verdicts: list[Verdict] = []
         self.verifiers: list[list[int]] = []
         self.named: list[int] | None = None
+        self.led: list[DirectRound] = []
         self.open_verifier()
 
     def open_verifier(self) -> None:
@@ -99,6 +101,44 @@ class SessionMachine(RuleBasedStateMachine):
     def verifier_is_lost(self) -> None:
         self.session.verifier_lost()
         self.open_verifier()
+
+    @precondition(lambda self: self.running)
+    @rule(length=st.integers(0, 8), wrong=st.integers(0, 8), bushy_=st.booleans())
+    def verifier_leads_a_round(self, length: int, wrong: int, bushy_: bool) -> None:
+        prefix, base = (*PROMPT, *self.session.generated), self.session.base
+        if list(prefix) != self.verifiers[-1]:
+            return
+        ask = Propose(base, len(prefix), (), length)
+        block = wrong_at(true_block(ask, prefix), wrong)
+        if bushy_:
+            block = bushy(block, length, wrong_first=True)
+        asked = Round(base, block.tokens, 1, block.parents)
+        verdict = decide(self.verifiers[-1], asked, self.stops)
+        self.led.append(DirectRound(block, verdict, length, 0))
+
+    @precondition(lambda self: self.led)
+    @rule(which=pick)
+    def direct_round_arrives(self, which: int) -> None:
+        before = self.session.generated
+        told = self.led[which % len(self.led)]
+        with suppress(CorruptModelOutput):
+            step = self.session.direct_arrived(told)
+            assert tuple(c.token for c in step.tokens) == self.session.generated[len(before) :]
+            return
+        assert self.session.generated == before
+
+    @precondition(lambda self: self.led and self.running)
+    @rule(which=pick)
+    def direct_nonsense_arrives(self, which: int) -> None:
+        told = self.led[which % len(self.led)]
+        lost = replace(told.verdict.base, prefix_hash=told.verdict.base.prefix_hash ^ 1)
+        for bad in (
+            replace(told, block=replace(told.block, base=lost)),
+            replace(told, block=replace(told.block, tokens=(VOCAB,), parents=())),
+            replace(told, block=replace(told.block, tokens=(0,), parents=(0,))),
+        ):
+            with pytest.raises(CorruptModelOutput):
+                self.session.direct_arrived(bad)
 
     @precondition(lambda self: self.rounds)
     @rule(extra=st.integers(1, 3))

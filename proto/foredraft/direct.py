@@ -1,0 +1,70 @@
+"""Direct rounds: a verifier fetches a session's drafts itself, and the orchestrator hears of them.
+
+A round then takes two messages between the services instead of four. Who asks for a draft cannot
+change the output: the target decides alone. Records only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from foredraft.types import DraftBlock, DraftOpen, Verdict
+
+
+class DirectFault(StrEnum):
+    """Why direct rounds ended before what was allowed was used up."""
+
+    NONE = ""
+    LATE = "late"
+    LOST = "lost"
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True, slots=True)
+class DraftSource:
+    """A drafter replica, "host:port", and what a session is opened with there.
+
+    The open's prefix is empty: a verifier has the text.
+    """
+
+    address: str
+    open: DraftOpen
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Allows so many more rounds, each with a draft of at most num_tokens.
+
+    order counts these messages, from 1: the newest one holds. A round waits for its draft for
+    deadline_us microseconds. round is the number of the first one, where none is under way.
+    """
+
+    order: int
+    rounds: int
+    num_tokens: int
+    deadline_us: int
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class DirectRound:
+    """A draft that the verifier fetched, and its verdict; a block without tokens is a plain step.
+
+    num_tokens were asked for, 0 if the drafter was not asked; left is how many rounds are
+    allowed beyond the one under way by now; the draft took draft_us microseconds.
+    """
+
+    block: DraftBlock
+    verdict: Verdict
+    num_tokens: int
+    left: int
+    draft_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DirectEnded:
+    """The verifier waits to be asked; order is that of the newest Direct that it had."""
+
+    order: int
+    fault: DirectFault = DirectFault.NONE

@@ -1,0 +1,74 @@
+"""direct records <-> protobuf, as codec.py does it for all others."""
+
+from __future__ import annotations
+
+import re
+
+from foredraft import codec, limits
+from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.errors import InvalidRequest
+from foredraft.v1 import verifier_pb2
+
+# A host name, an IPv4 address or an IPv6 address in brackets, and a port: never a URL, whose
+# scheme would choose what is dialled.
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
+
+def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
+    return verifier_pb2.DraftSource(address=s.address, open=codec.draft_open_to_pb(s.open))
+
+
+def source_from_pb(m: verifier_pb2.DraftSource) -> DraftSource:
+    if len(m.address) > limits.MAX_ADDRESS or not _ADDRESS.fullmatch(m.address):
+        raise InvalidRequest("drafter.address must be host:port", param="drafter.address")
+    return DraftSource(m.address, codec.draft_open_from_pb(m.open, shortest=0))
+
+
+def direct_to_pb(d: Direct) -> verifier_pb2.Direct:
+    return verifier_pb2.Direct(
+        order=d.order,
+        rounds=d.rounds,
+        num_tokens=d.num_tokens,
+        deadline_us=d.deadline_us,
+        round=d.round,
+    )
+
+
+def direct_from_pb(m: verifier_pb2.Direct) -> Direct:
+    limits.check_range("direct.rounds", m.rounds, 0, limits.MAX_DIRECT_ROUNDS)
+    limits.check_range("direct.num_tokens", m.num_tokens, 1, limits.MAX_DRAFT)
+    limits.check_range("direct.deadline_us", m.deadline_us, 1, limits.MAX_DEADLINE_US)
+    return Direct(m.order, m.rounds, m.num_tokens, m.deadline_us, m.round)
+
+
+def direct_round_to_pb(r: DirectRound) -> verifier_pb2.DirectRound:
+    return verifier_pb2.DirectRound(
+        block=codec.draft_block_to_pb(r.block),
+        verdict=codec.verdict_to_pb(r.verdict),
+        num_tokens=r.num_tokens,
+        left=r.left,
+        draft_us=r.draft_us,
+    )
+
+
+def direct_round_from_pb(m: verifier_pb2.DirectRound) -> DirectRound:
+    limits.check_range("direct.num_tokens", m.num_tokens, 0, limits.MAX_DRAFT)
+    limits.check_range("tokens length", len(m.block.tokens), 0, m.num_tokens)
+    return DirectRound(
+        codec.draft_block_from_pb(m.block),
+        codec.verdict_from_pb(m.verdict),
+        m.num_tokens,
+        m.left,
+        m.draft_us,
+    )
+
+
+def direct_ended_to_pb(e: DirectEnded) -> verifier_pb2.DirectEnded:
+    return verifier_pb2.DirectEnded(order=e.order, fault=e.fault)
+
+
+def direct_ended_from_pb(m: verifier_pb2.DirectEnded) -> DirectEnded:
+    try:
+        return DirectEnded(m.order, DirectFault(m.fault))
+    except ValueError:
+        raise InvalidRequest(f"direct fault {m.fault!r} is unknown", param="fault") from None
