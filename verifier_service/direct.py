@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
 from foredraft.prefix import extend_hash, hash_prefix
+from foredraft.text_tree import text_block
 from foredraft.types import (
     Base,
     DraftBlock,
@@ -98,10 +99,10 @@ class _DrafterFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A round's draft on its way; without an answer to wait for, the round is plain."""
+    """A round's draft, at hand or on its way, and how many tokens were asked for."""
 
     num_tokens: int
-    answer: asyncio.Task[DraftBlock] | None
+    answer: DraftBlock | asyncio.Task[DraftBlock]
 
 
 class DirectRounds:
@@ -220,8 +221,8 @@ class DirectRounds:
         return following
 
     async def _draft(self, asked: _Asked) -> DraftBlock:
-        if asked.answer is None:
-            return DraftBlock(self._base, (), proposal=self._proposing.open.proposal)
+        if isinstance(asked.answer, DraftBlock):
+            return asked.answer
         try:
             async with asyncio.timeout(self._order.deadline_us / 1e6):
                 return await asked.answer
@@ -233,28 +234,18 @@ class DirectRounds:
         if self._left == 0 or self._stopped or len(self._text) >= self._end:
             return None
         self._left -= 1
-        stream = self._stream
-        assert stream is not None
+        text, source, stream = self._text, self._source, self._stream
+        assert source is not None and stream is not None
+        base = Base(self._opened.session_id, self._round, len(text), self._hash)
         # A round commits one token more than it keeps, so the last wanted one is never drafted.
-        count = min(
-            self._order.num_tokens,
-            self._opened.max_draft,
-            self._end - len(self._text) - 1,
-            stream.opened.max_block,
-            stream.opened.model.max_len - len(self._text),
-        )
+        count = min(self._order.num_tokens, self._opened.max_draft, self._end - len(text) - 1)
+        if source.text is not None:
+            block = text_block(text, base, count, source.text, self._stops)
+            if block is not None:
+                return _Asked(count, block)
+        count = min(count, stream.opened.max_block, stream.opened.model.max_len - len(text))
         if count <= 0:
-            return _Asked(0, None)
-        new: Sequence[int] = self._text[self._told :]
-        request = Propose(self._base, self._told, tuple(new), count)
-        self._told = len(self._text)
+            return _Asked(0, DraftBlock(base, (), proposal=source.open.proposal))
+        request = Propose(base, self._told, tuple(text[self._told :]), count)
+        self._told = len(text)
         return _Asked(count, asyncio.create_task(stream.propose(request)))
-
-    @property
-    def _base(self) -> Base:
-        return Base(self._opened.session_id, self._round, len(self._text), self._hash)
-
-    @property
-    def _proposing(self) -> DraftSource:
-        assert self._source is not None
-        return self._source

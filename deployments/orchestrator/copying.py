@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from deployments.orchestrator.committed import CommittedPrefix
-from foredraft.text_tree import TextTreeParams, text_tree
-from foredraft.tree import first_branch, is_path
-from foredraft.types import Base, DraftBlock, Proposal, Propose
+from foredraft.text_tree import TextTreeParams, text_block
+from foredraft.types import Base, DraftBlock, Propose
 
 
 def copied(
@@ -17,18 +16,5 @@ def copied(
 
     None where too few of them can be expected to do so again. Nothing follows a stop token.
     """
-    if count <= 0:
-        return None
-    tree = text_tree(prefix.tokens, count, params, stops)
-    if not tree.tokens:
-        return None
-    trunk = first_branch(tree.parents)
-    stopped = tree.tokens[trunk[-1]] in stops
-    block = DraftBlock(
-        base,
-        tree.tokens,
-        () if is_path(tree.parents) else tree.parents,
-        Proposal.HYBRID,
-        generated_len=len(trunk) - stopped,
-    )
-    return Propose(base, base.prefix_len, (), count), block
+    block = text_block(prefix.tokens, base, count, params, stops)
+    return None if block is None else (Propose(base, base.prefix_len, (), count), block)

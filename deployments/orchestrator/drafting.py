@@ -77,7 +77,7 @@ class Drafting:
         self._pending: list[_Pending] = []
         # The drafter as the verifier can ask it; None if every draft passes by here.
         self._source: DraftSource | None = None
-        self._direct = config.direct_rounds > 0 and self._copying is None
+        self._direct = config.direct_rounds > 0
         # Direct rounds have just failed: the next round is an ordinary one.
         self._held = False
         self.attaches = 0
@@ -274,7 +274,9 @@ class Drafting:
         model = self._stream.opened.model
         self._memory.features = Wanted(model.features_hash, model.features_optional)
         if self._direct and isinstance(self._stream, Reachable):
-            self._source = DraftSource(self._stream.address, self._session.direct_open(*how))
+            self._source = DraftSource(
+                self._stream.address, self._session.direct_open(*how), self._copying
+            )
             return
         # The first draft is made while the verifier still reads the prompt.
         self._ask(self._session.draft_request(self._length()))

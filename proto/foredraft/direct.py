@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from foredraft.text_tree import TextTreeParams
 from foredraft.types import DraftBlock, DraftOpen, Verdict
 
 
@@ -25,11 +26,13 @@ class DirectFault(StrEnum):
 class DraftSource:
     """A drafter replica, "host:port", and what a session is opened with there.
 
-    The open's prefix is empty: a verifier has the text.
+    The open's prefix is empty: a verifier has the text. Where that tells enough of what follows, by
+    `text`, its own tree is verified and the drafter not asked; None: it is always asked.
     """
 
     address: str
     open: DraftOpen
+    text: TextTreeParams | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Direct:
 class DirectRound:
     """A draft that the verifier fetched, and its verdict; a block without tokens is a plain step.
 
-    num_tokens were asked for, 0 if the drafter was not asked; left is how many rounds are
+    num_tokens were asked for, 0 for a plain step; left is how many rounds are
     allowed beyond the one under way by now; the draft took draft_us microseconds.
     """
 

@@ -7,7 +7,10 @@ import re
 from foredraft import codec, limits
 from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.errors import InvalidRequest
+from foredraft.text_tree import TextTreeParams
 from foredraft.v1 import verifier_pb2
+
+MAX_PSEUDOCOUNTS = 8
 
 # A host name, an IPv4 address or an IPv6 address in brackets, and a port: never a URL, whose
 # scheme would choose what is dialled.
@@ -15,13 +18,39 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 
 def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
-    return verifier_pb2.DraftSource(address=s.address, open=codec.draft_open_to_pb(s.open))
+    return verifier_pb2.DraftSource(
+        address=s.address, open=codec.draft_open_to_pb(s.open), text=_text_to_pb(s.text)
+    )
 
 
 def source_from_pb(m: verifier_pb2.DraftSource) -> DraftSource:
     if len(m.address) > limits.MAX_ADDRESS or not _ADDRESS.fullmatch(m.address):
         raise InvalidRequest("drafter.address must be host:port", param="drafter.address")
-    return DraftSource(m.address, codec.draft_open_from_pb(m.open, shortest=0))
+    text = _text_from_pb(m.text) if m.HasField("text") else None
+    return DraftSource(m.address, codec.draft_open_from_pb(m.open, shortest=0), text)
+
+
+def _text_to_pb(p: TextTreeParams | None) -> verifier_pb2.TextTreeParams | None:
+    if p is None:
+        return None
+    return verifier_pb2.TextTreeParams(
+        least=p.least,
+        depth=p.depth,
+        window=p.window,
+        pseudocounts=p.pseudocounts,
+        least_mass=p.least_mass,
+    )
+
+
+def _text_from_pb(m: verifier_pb2.TextTreeParams) -> TextTreeParams:
+    limits.check_range("text.least", m.least, 0, limits.MAX_DRAFT)
+    limits.check_range("text.depth", m.depth, 1, limits.MAX_DRAFT)
+    limits.check_range("text.window", m.window, 1, limits.MAX_PREFIX)
+    limits.check_range("text.pseudocounts length", len(m.pseudocounts), 1, MAX_PSEUDOCOUNTS)
+    for pseudocount in m.pseudocounts:
+        limits.check_range("text.pseudocounts", pseudocount, 1e-6, 1e6)
+    limits.check_range("text.least_mass", m.least_mass, 1e-6, 1)
+    return TextTreeParams(m.least, m.depth, m.window, tuple(m.pseudocounts), m.least_mass)
 
 
 def direct_to_pb(d: Direct) -> verifier_pb2.Direct:

@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
+from foredraft.tree import first_branch, is_path
+from foredraft.types import Base, DraftBlock, Proposal
 
 LEAST = 1.5
 """How many tokens of a tree must be expected to hold."""
@@ -83,3 +85,26 @@ def text_tree(
             push(len(tokens) - 1, path, -negative)
     found = TextTree(tuple(tokens), tuple(parents), expected)
     return found if tokens and expected >= params.least else NOTHING
+
+
+def text_block(
+    text: Sequence[int], base: Base, num_tokens: int, params: TextTreeParams, stops: Set[int]
+) -> DraftBlock | None:
+    """Return a text's own tree of up to num_tokens nodes as a block of the proposal hybrid.
+
+    None where too few of them can be expected to hold.
+    """
+    if num_tokens <= 0:
+        return None
+    tree = text_tree(text, num_tokens, params, stops)
+    if not tree.tokens:
+        return None
+    trunk = first_branch(tree.parents)
+    stopped = tree.tokens[trunk[-1]] in stops
+    return DraftBlock(
+        base,
+        tree.tokens,
+        () if is_path(tree.parents) else tree.parents,
+        Proposal.HYBRID,
+        generated_len=len(trunk) - stopped,
+    )

@@ -336,6 +336,20 @@ async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
         assert {decision.length for decision in report.decisions} & {2, 6}
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_hybrid_asks_the_drafter_where_the_text_does_not_tell(temperature: float) -> None:
+    config = DIRECT.model_copy(update={"proposal": Proposal.HYBRID})
+    model = Watched()
+    async with pair(model) as both:
+        plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
+        tokens, report = await decoded(both, config, temperature, new=100)
+        assert tokens == plain and both.drafters.asked == 0
+        # It counts from 0 to 15 over and over: seen once, it is known.
+        asked = len([batch for batch in model.passes if batch[0].num_slots])
+        assert 0 < asked < report.draft_rounds
+        assert both.drafters.servers[0].stats()["blocks"] == asked
+
+
 async def test_a_slow_reader_stops_the_verifier_after_what_was_allowed() -> None:
     async with pair() as both:
         server = both.verifiers.servers[0]

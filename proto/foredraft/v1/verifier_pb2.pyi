@@ -21,12 +21,28 @@ class VerifyRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., drafter: _Optional[_Union[DraftSource, _Mapping]] = ..., direct: _Optional[_Union[Direct, _Mapping]] = ...) -> None: ...
 
 class DraftSource(_message.Message):
-    __slots__ = ("address", "open")
+    __slots__ = ("address", "open", "text")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     address: str
     open: _drafter_pb2.DraftOpen
-    def __init__(self, address: _Optional[str] = ..., open: _Optional[_Union[_drafter_pb2.DraftOpen, _Mapping]] = ...) -> None: ...
+    text: TextTreeParams
+    def __init__(self, address: _Optional[str] = ..., open: _Optional[_Union[_drafter_pb2.DraftOpen, _Mapping]] = ..., text: _Optional[_Union[TextTreeParams, _Mapping]] = ...) -> None: ...
+
+class TextTreeParams(_message.Message):
+    __slots__ = ("least", "depth", "window", "pseudocounts", "least_mass")
+    LEAST_FIELD_NUMBER: _ClassVar[int]
+    DEPTH_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    PSEUDOCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    LEAST_MASS_FIELD_NUMBER: _ClassVar[int]
+    least: float
+    depth: int
+    window: int
+    pseudocounts: _containers.RepeatedScalarFieldContainer[float]
+    least_mass: float
+    def __init__(self, least: _Optional[float] = ..., depth: _Optional[int] = ..., window: _Optional[int] = ..., pseudocounts: _Optional[_Iterable[float]] = ..., least_mass: _Optional[float] = ...) -> None: ...
 
 class Direct(_message.Message):
     __slots__ = ("order", "rounds", "num_tokens", "deadline_us", "round")

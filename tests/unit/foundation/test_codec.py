@@ -21,6 +21,7 @@ from foredraft.limits import (
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
+from foredraft.text_tree import TextTreeParams
 from foredraft.types import (
     Acceptance,
     Base,
@@ -186,7 +187,12 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
         codec.verify_open_from_pb,
     ),
     (
-        st.builds(DraftSource, st.just("host-1:8080"), draft_opens()),
+        st.builds(
+            DraftSource,
+            st.just("host-1:8080"),
+            draft_opens(),
+            st.none() | st.builds(TextTreeParams, st.floats(0, 9), st.integers(1, 9)),
+        ),
         direct_codec.source_to_pb,
         direct_codec.source_from_pb,
     ),
@@ -251,6 +257,11 @@ def verify_open(**fields: Any) -> verifier_pb2.VerifyOpen:
         "max_new_tokens": 1,
     }
     return verifier_pb2.VerifyOpen(**(good | fields))
+
+
+def source(**fields: Any) -> verifier_pb2.DraftSource:
+    text = {"depth": 1, "window": 1, "pseudocounts": [1.0], "least_mass": 0.1} | fields
+    return verifier_pb2.DraftSource(address="host:1", open=draft_open(), text=text)
 
 
 def block(**fields: Any) -> drafter_pb2.DraftBlock:
@@ -343,6 +354,12 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         verifier_pb2.DraftSource(address="[::1]:80", open=draft_open(max_len=0)),
         "max_len",
     ),
+    (direct_codec.source_from_pb, source(least=-1.0), "text.least"),
+    (direct_codec.source_from_pb, source(depth=257), "text.depth"),
+    (direct_codec.source_from_pb, source(window=0), "text.window"),
+    (direct_codec.source_from_pb, source(pseudocounts=[]), "text.pseudocounts length"),
+    (direct_codec.source_from_pb, source(pseudocounts=[0.0]), "text.pseudocounts"),
+    (direct_codec.source_from_pb, source(least_mass=0.0), "text.least_mass"),
     (direct_codec.direct_from_pb, verifier_pb2.Direct(rounds=257), "direct.rounds"),
     (direct_codec.direct_from_pb, verifier_pb2.Direct(), "direct.num_tokens"),
     (direct_codec.direct_from_pb, verifier_pb2.Direct(num_tokens=1), "direct.deadline_us"),
