@@ -9,88 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass
 
 from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
-from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
+from foredraft.errors import ForedraftError, InvalidRequest
+from foredraft.prediction import predict
 from foredraft.prefix import extend_hash, hash_prefix
 from foredraft.text_tree import text_block
-from foredraft.types import (
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    Propose,
-    Round,
-    Verdict,
-    VerifyOpen,
-)
+from foredraft.types import Base, DraftBlock, Round, Verdict, VerifyOpen
+from verifier_service.drafters import Drafters, Link
 
 NOTHING = Direct(0, 0, 1, 1, 0)
-
-
-class DraftStream(Protocol):
-    """A session on a drafter."""
-
-    @property
-    def opened(self) -> DraftOpened:
-        """What the drafter said of itself."""
-
-    async def propose(self, request: Propose) -> DraftBlock:
-        """Return the block for request.base; cancelling leaves the stream usable."""
-
-    async def close(self) -> None:
-        """End the session; never raises."""
-
-
-class DraftClient(Protocol):
-    """One drafter replica."""
-
-    async def open(self, request: DraftOpen) -> DraftStream:
-        """Open a session."""
-
-    async def close(self) -> None:
-        """End all its sessions."""
-
-
-Connect = Callable[[str], DraftClient]
-
-
-class Drafters:
-    """The drafter replicas that sessions named; those of one address share a client.
-
-    Without `connect`, which makes a client of an address, none can be asked.
-    """
-
-    def __init__(self, connect: Connect | None = None) -> None:
-        self._connect = connect
-        self._clients: dict[str, DraftClient] = {}
-
-    @property
-    def supported(self) -> bool:
-        """Whether drafters can be asked."""
-        return self._connect is not None
-
-    async def open(self, address: str, request: DraftOpen) -> DraftStream:
-        """Open a session at an address."""
-        assert self._connect is not None
-        client = self._clients.get(address)
-        if client is None:
-            client = self._clients[address] = self._connect(address)
-        try:
-            return await client.open(request)
-        except Unavailable:
-            if self._clients.get(address) is client:
-                del self._clients[address]
-            await client.close()
-            raise
-
-    async def close(self) -> None:
-        """Close every client."""
-        clients, self._clients = self._clients, {}
-        for client in clients.values():
-            await client.close()
 
 
 class _DrafterFailed(Exception):
@@ -101,6 +30,7 @@ class _DrafterFailed(Exception):
 class _Asked:
     """A round's draft, at hand or on its way, and how many tokens were asked for."""
 
+    base: Base
     num_tokens: int
     answer: DraftBlock | asyncio.Task[DraftBlock]
 
@@ -128,8 +58,7 @@ class DirectRounds:
         self._stops = frozenset(opened.stop_token_ids)
         self._round = 0
         self._source: DraftSource | None = None
-        self._stream: DraftStream | None = None
-        self._told = 0
+        self._link: Link | None = None
         self._order = NOTHING
         self._left = 0
         self._stopped = False
@@ -140,10 +69,9 @@ class DirectRounds:
         """Whether the orchestrator has to wait for direct_ended."""
         return self._awake.is_set()
 
-    async def attach(self, source: DraftSource) -> None:
-        """Ask this drafter from now on."""
+    def attach(self, source: DraftSource) -> None:
+        """Ask this drafter from the next draft on."""
         self._source = source
-        await self.close()
 
     def allow(self, direct: Direct) -> None:
         """Replace what is allowed; start if nothing is under way."""
@@ -172,17 +100,15 @@ class DirectRounds:
 
     async def close(self) -> None:
         """Leave the drafter; never raises."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.close()
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
 
     async def _rounds(self) -> DirectFault:
         if not self._drafters.supported or self._source is None:
             return DirectFault.UNSUPPORTED
         try:
-            if self._stream is None and self._left:
-                await self._open(self._source)
-            asked = self._ask()
+            asked = await self._next(None)
             while asked is not None:
                 asked = await self._step(asked)
         except TimeoutError:
@@ -192,32 +118,28 @@ class DirectRounds:
             return DirectFault.LOST
         return DirectFault.NONE
 
-    async def _open(self, source: DraftSource) -> None:
-        opening = replace(source.open, prefix=tuple(self._text))
-        try:
-            async with asyncio.timeout(self._order.deadline_us / 1e6):
-                self._stream = await self._drafters.open(source.address, opening)
-        except ForedraftError as error:
-            raise _DrafterFailed from error
-        self._told = len(self._text)
-
     async def _step(self, asked: _Asked) -> _Asked | None:
         """Finish the round whose draft was asked for; return the next one's, if there is one."""
         began = time.monotonic()
         block = await self._draft(asked)
         draft_us = int(1e6 * (time.monotonic() - began))
         request = Round(block.base, block.tokens, 1, block.parents, block.q)
+        ahead = self._ask_ahead(request, block.bonus_guess)
         try:
             verdict = await self._verify(request)
         except InvalidRequest as error:
             # Refused before anything was changed; of an own round, only the draft can be at fault.
             raise _DrafterFailed from error
         self.decided(request, verdict)
-        following = self._ask()
+        following = await self._next(ahead)
         if following is not None:
             # The drafter hears of the verdict first: the next round waits for it.
             await asyncio.sleep(0)
-        await self._tell(DirectRound(block, verdict, asked.num_tokens, self._left, draft_us))
+        hit = ahead is not None and ahead.base == self._base
+        told = DirectRound(
+            block, verdict, asked.num_tokens, self._left, draft_us, ahead is not None, hit
+        )
+        await self._tell(told)
         return following
 
     async def _draft(self, asked: _Asked) -> DraftBlock:
@@ -229,23 +151,63 @@ class DirectRounds:
         except ForedraftError as error:
             raise _DrafterFailed from error
 
-    def _ask(self) -> _Asked | None:
-        """Ask for a draft of what follows the text; None if no further round is allowed."""
+    async def _next(self, ahead: _Asked | None) -> _Asked | None:
+        """Ask for a draft of what follows the text, unless that was asked for ahead.
+
+        None if no further round is allowed.
+        """
         if self._left == 0 or self._stopped or len(self._text) >= self._end:
             return None
         self._left -= 1
-        text, source, stream = self._text, self._source, self._stream
-        assert source is not None and stream is not None
-        base = Base(self._opened.session_id, self._round, len(text), self._hash)
-        # A round commits one token more than it keeps, so the last wanted one is never drafted.
-        count = min(self._order.num_tokens, self._opened.max_draft, self._end - len(text) - 1)
+        if ahead is not None and ahead.base == self._base:
+            return ahead
+        link = await self._linked()
+        text, source, base = self._text, link.source, self._base
+        count = self._wanted(len(text))
         if source.text is not None:
             block = text_block(text, base, count, source.text, self._stops)
             if block is not None:
-                return _Asked(count, block)
-        count = min(count, stream.opened.max_block, stream.opened.model.max_len - len(text))
+                return _Asked(base, count, block)
+        count = min(count, link.room(len(text)))
         if count <= 0:
-            return _Asked(0, DraftBlock(base, (), proposal=source.open.proposal))
-        request = Propose(base, self._told, tuple(text[self._told :]), count)
-        self._told = len(text)
-        return _Asked(count, asyncio.create_task(stream.propose(request)))
+            return _Asked(base, 0, DraftBlock(base, (), proposal=source.open.proposal))
+        return _Asked(base, count, link.propose(base, text, (), count))
+
+    def _ask_ahead(self, request: Round, bonus_guess: int) -> _Asked | None:
+        """Ask for a draft of the likely outcome of a round, if that is allowed and of any use."""
+        link = self._link
+        if not self._order.ahead or self._left == 0 or link is None:
+            return None
+        for prediction in predict(request, bonus_guess):
+            base = prediction.base
+            count = min(self._wanted(base.prefix_len), link.room(base.prefix_len))
+            if count > 0 and self._stops.isdisjoint(prediction.tokens):
+                answer = link.propose(base, self._text, prediction.tokens, count)
+                return _Asked(base, count, answer)
+        return None
+
+    async def _linked(self) -> Link:
+        """Return the link to the drafter that was named last."""
+        link, source = self._link, self._source
+        assert source is not None
+        if link is not None and link.source is source:
+            return link
+        await self.close()
+        try:
+            async with asyncio.timeout(self._order.deadline_us / 1e6):
+                self._link = link = await Link.open(self._drafters, source, self._text)
+        except ForedraftError as error:
+            raise _DrafterFailed from error
+        return link
+
+    def _wanted(self, prefix_len: int) -> int:
+        """Return how many tokens a draft behind a prefix may have.
+
+        A round commits one token more than it keeps, so the last wanted one is never drafted.
+        """
+        left = self._end - prefix_len - 1
+        return min(self._order.num_tokens, self._opened.max_draft, left)
+
+    @property
+    def _base(self) -> Base:
+        return Base(self._opened.session_id, self._round, len(self._text), self._hash)

@@ -20,7 +20,8 @@ from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
 from foredraft.types import ModelInfo, Verdict, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
-from verifier_service.direct import Connect, DirectRounds, Drafters
+from verifier_service.direct import DirectRounds
+from verifier_service.drafters import Connect, Drafters
 from verifier_service.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
@@ -132,7 +133,7 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         while (message := await self._read(context)) is not grpc.aio.EOF:
             kind = message.WhichOneof("message")
             if kind == "drafter":
-                await direct.attach(direct_codec.source_from_pb(message.drafter))
+                direct.attach(direct_codec.source_from_pb(message.drafter))
             elif kind == "direct":
                 direct.allow(direct_codec.direct_from_pb(message.direct))
             elif kind != "round":

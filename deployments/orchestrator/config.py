@@ -238,8 +238,7 @@ class OrchestratorConfig(StrictModel):
     # Least share of blocks kept whole at which the next block is drafted ahead of the verdict.
     run_ahead_least: float = Field(default=0.15, ge=0, le=1)
     # How many rounds at a time a verifier may fetch the drafts of from the drafter itself; 0 has
-    # every draft pass by here. It saves the way through the orchestrator and gives up run-ahead:
-    # for drafters whose pass takes no longer than that way.
+    # every draft pass by here.
     direct_rounds: int = Field(default=0, ge=0, le=MAX_DIRECT_ROUNDS)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)

@@ -39,13 +39,15 @@ class DirectStream(Protocol):
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a verifier is to do by itself: drafts of this length from this drafter, so many rounds
-    at least, each waiting for its draft for deadline_us microseconds.
+    at least, each waiting for its draft for deadline_us microseconds; with ahead, each next draft
+    asked for while a round is verified.
     """
 
     source: DraftSource
     length: int
     rounds: int
     deadline_us: int
+    ahead: bool = False
 
 
 class Lead:
@@ -54,8 +56,8 @@ class Lead:
     def __init__(self, stream: DirectStream) -> None:
         self._stream = stream
         self._source: DraftSource | None = None
+        self._order: Order | None = None
         self._sent = 0
-        self._length = 0
         self._left = 0
         self._under_way = False
 
@@ -71,9 +73,10 @@ class Lead:
             await self._say(order, next_round)
         elif not self._under_way:
             return None
-        elif self._length:
-            self._length = 0
-            await self._allow(0, 1, 1, next_round)
+        elif self._order is not None:
+            self._order = None
+            self._sent += 1
+            await self._stream.allow(Direct(self._sent, 0, 1, 1, next_round))
         while True:
             told = await self._stream.next_direct()
             if isinstance(told, DirectRound):
@@ -89,11 +92,16 @@ class Lead:
         if order.source is not self._source:
             await self._stream.attach(order.source)
             self._source = order.source
-        current = self._under_way and self._length == order.length
-        if not current or 2 * self._left <= order.rounds:
-            self._length, self._left, self._under_way = order.length, order.rounds, True
-            await self._allow(order.rounds, order.length, order.deadline_us, next_round)
-
-    async def _allow(self, rounds: int, length: int, deadline_us: int, next_round: int) -> None:
-        self._sent += 1
-        await self._stream.allow(Direct(self._sent, rounds, length, deadline_us, next_round))
+        if not self._under_way or order != self._order or 2 * self._left <= order.rounds:
+            self._order, self._left, self._under_way = order, order.rounds, True
+            self._sent += 1
+            await self._stream.allow(
+                Direct(
+                    self._sent,
+                    order.rounds,
+                    order.length,
+                    order.deadline_us,
+                    next_round,
+                    order.ahead,
+                )
+            )

@@ -103,7 +103,8 @@ class Drafting:
         if length == 0:
             return None
         deadline_us = int(1000 * self._config.draft_deadline_ms)
-        return Order(self._source, length, self._config.direct_rounds, deadline_us)
+        ahead = self._gate.is_open(self._kept_whole)
+        return Order(self._source, length, self._config.direct_rounds, deadline_us, ahead)
 
     def direct_ended(self, fault: DirectFault) -> None:
         """Take note that the verifier waits to be asked, and why."""

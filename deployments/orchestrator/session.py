@@ -20,17 +20,17 @@ from deployments.orchestrator.commit_rule import (
 )
 from deployments.orchestrator.committed import CommittedPrefix
 from deployments.orchestrator.copying import copied
-from deployments.orchestrator.drafter_view import DrafterView
 from deployments.orchestrator.features import NOTHING, FeatureRelay, Wanted
 from deployments.orchestrator.opens import draft_open, verify_open
 from deployments.orchestrator.request import GenerationRequest
-from deployments.orchestrator.run_ahead import Prediction, predict
 from deployments.orchestrator.staleness import is_readable
 from deployments.orchestrator.steps import Draft, Step, whole_draft
 from deployments.orchestrator.vocabulary import differ, same
 from foredraft.direct import DirectRound
+from foredraft.drafter_view import DrafterView
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.prediction import Prediction, predict
 from foredraft.text_tree import TextTreeParams
 from foredraft.types import (
     Acceptance,
@@ -187,7 +187,7 @@ class Session:
         step = self.verdict_arrived(told.verdict)
         if step is None:
             raise CorruptModelOutput("the verifier told of a draft and of another one's verdict")
-        return step
+        return replace(step, ran_ahead=told.ran_ahead, hit=told.hit)
 
     def verdict_arrived(self, verdict: Verdict) -> Step | None:
         """Commit what the verdict on the round in flight says; None if it is on any other round.

@@ -40,7 +40,8 @@ class Direct:
     """Allows so many more rounds, each with a draft of at most num_tokens.
 
     order counts these messages, from 1: the newest one holds. A round waits for its draft for
-    deadline_us microseconds. round is the number of the first one, where none is under way.
+    deadline_us microseconds. round is the number of the first one, where none is under way. With
+    ahead, the next draft is asked for while a round is verified, for its likely outcome.
     """
 
     order: int
@@ -48,6 +49,7 @@ class Direct:
     num_tokens: int
     deadline_us: int
     round: int
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ class DirectRound:
     """A draft that the verifier fetched, and its verdict; a block without tokens is a plain step.
 
     num_tokens were asked for, 0 for a plain step; left is how many rounds are
-    allowed beyond the one under way by now; the draft took draft_us microseconds.
+    allowed beyond the one under way by now; the draft was waited for draft_us microseconds.
+    ran_ahead says that the next draft was asked for meanwhile, hit that it was for this outcome.
     """
 
     block: DraftBlock
@@ -63,6 +66,8 @@ class DirectRound:
     num_tokens: int
     left: int
     draft_us: int = 0
+    ran_ahead: bool = False
+    hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ def direct_to_pb(d: Direct) -> verifier_pb2.Direct:
         num_tokens=d.num_tokens,
         deadline_us=d.deadline_us,
         round=d.round,
+        ahead=d.ahead,
     )
 
 
@@ -67,7 +68,7 @@ def direct_from_pb(m: verifier_pb2.Direct) -> Direct:
     limits.check_range("direct.rounds", m.rounds, 0, limits.MAX_DIRECT_ROUNDS)
     limits.check_range("direct.num_tokens", m.num_tokens, 1, limits.MAX_DRAFT)
     limits.check_range("direct.deadline_us", m.deadline_us, 1, limits.MAX_DEADLINE_US)
-    return Direct(m.order, m.rounds, m.num_tokens, m.deadline_us, m.round)
+    return Direct(m.order, m.rounds, m.num_tokens, m.deadline_us, m.round, m.ahead)
 
 
 def direct_round_to_pb(r: DirectRound) -> verifier_pb2.DirectRound:
@@ -77,6 +78,8 @@ def direct_round_to_pb(r: DirectRound) -> verifier_pb2.DirectRound:
         num_tokens=r.num_tokens,
         left=r.left,
         draft_us=r.draft_us,
+        ran_ahead=r.ran_ahead,
+        hit=r.hit,
     )
 
 
@@ -89,6 +92,8 @@ def direct_round_from_pb(m: verifier_pb2.DirectRound) -> DirectRound:
         m.num_tokens,
         m.left,
         m.draft_us,
+        m.ran_ahead,
+        m.hit,
     )
 
 

@@ -45,18 +45,20 @@ class TextTreeParams(_message.Message):
     def __init__(self, least: _Optional[float] = ..., depth: _Optional[int] = ..., window: _Optional[int] = ..., pseudocounts: _Optional[_Iterable[float]] = ..., least_mass: _Optional[float] = ...) -> None: ...
 
 class Direct(_message.Message):
-    __slots__ = ("order", "rounds", "num_tokens", "deadline_us", "round")
+    __slots__ = ("order", "rounds", "num_tokens", "deadline_us", "round", "ahead")
     ORDER_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
+    AHEAD_FIELD_NUMBER: _ClassVar[int]
     order: int
     rounds: int
     num_tokens: int
     deadline_us: int
     round: int
-    def __init__(self, order: _Optional[int] = ..., rounds: _Optional[int] = ..., num_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ...) -> None: ...
+    ahead: bool
+    def __init__(self, order: _Optional[int] = ..., rounds: _Optional[int] = ..., num_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., ahead: _Optional[bool] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
     __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from")
@@ -125,18 +127,22 @@ class VerifyResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., direct_round: _Optional[_Union[DirectRound, _Mapping]] = ..., direct_ended: _Optional[_Union[DirectEnded, _Mapping]] = ...) -> None: ...
 
 class DirectRound(_message.Message):
-    __slots__ = ("block", "verdict", "num_tokens", "left", "draft_us")
+    __slots__ = ("block", "verdict", "num_tokens", "left", "draft_us", "ran_ahead", "hit")
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     DRAFT_US_FIELD_NUMBER: _ClassVar[int]
+    RAN_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HIT_FIELD_NUMBER: _ClassVar[int]
     block: _drafter_pb2.DraftBlock
     verdict: Verdict
     num_tokens: int
     left: int
     draft_us: int
-    def __init__(self, block: _Optional[_Union[_drafter_pb2.DraftBlock, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., num_tokens: _Optional[int] = ..., left: _Optional[int] = ..., draft_us: _Optional[int] = ...) -> None: ...
+    ran_ahead: bool
+    hit: bool
+    def __init__(self, block: _Optional[_Union[_drafter_pb2.DraftBlock, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., num_tokens: _Optional[int] = ..., left: _Optional[int] = ..., draft_us: _Optional[int] = ..., ran_ahead: _Optional[bool] = ..., hit: _Optional[bool] = ...) -> None: ...
 
 class DirectEnded(_message.Message):
     __slots__ = ("order", "fault")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from deployments.orchestrator.breaker import Breaker, BreakerState
-from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache, predict
+from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache
+from foredraft.prediction import predict
 from foredraft.prefix import hash_prefix
 from foredraft.types import Base, Round
 
