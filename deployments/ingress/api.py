@@ -11,7 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from deployments.ingress.structured import ResponseFormat, StructuredOutputs
 from deployments.orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_LOGPROBS, MAX_SALT, check_range
+from foredraft.limits import (
+    MAX_BIASES,
+    MAX_DIRECT_ROUNDS,
+    MAX_GRAMMAR,
+    MAX_LOGPROBS,
+    MAX_SALT,
+    check_range,
+)
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -55,6 +62,7 @@ class SpeculativeOptions(BaseModel):
     adl: AdlConfig | None = None
     draft: DraftConfig | None = None
     acceptance: Acceptance | None = None
+    direct_rounds: StrictInt | None = Field(None, ge=0, le=MAX_DIRECT_ROUNDS)
     detail: StrictBool = False
     trace: StrictBool = False
 
@@ -68,6 +76,7 @@ class SpeculativeOptions(BaseModel):
             "adl": self.adl,
             "draft": self.draft,
             "acceptance": self.acceptance,
+            "direct_rounds": self.direct_rounds,
         }
         asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
         if asked.acceptance is not Acceptance.COUPLED and asked.proposal in TREES:

@@ -92,7 +92,8 @@ class Ingress:
     ) -> AsyncGenerator[Delta]:
         """Return one answer, as it is decoded."""
         # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
-        kind = (generation.sampling.temperature > 0, config.proposal, config.draft, config.adl)
+        ways = (config.proposal, config.draft, config.adl, config.direct_rounds)
+        kind = (generation.sampling.temperature > 0, *ways)
         events = generate(
             generation,
             self._drafters,

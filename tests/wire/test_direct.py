@@ -63,6 +63,11 @@ def half_right(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
     return scores_of([{token: 0.9, (token + 3) % VOCAB: 0.05} for token in tokens])
 
 
+def right(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
+    """It counts."""
+    return scores_of([{(prefix[-1] + 1 + slot) % VOCAB: 0.9, 0: 0.01} for slot in range(num_slots)])
+
+
 class Watched(ScriptedLM):
     """It can be made to wait, or to break, from its n-th pass on."""
 
@@ -348,6 +353,38 @@ async def test_hybrid_asks_the_drafter_where_the_text_does_not_tell(temperature:
         asked = len([batch for batch in model.passes if batch[0].num_slots])
         assert 0 < asked < report.draft_rounds
         assert both.drafters.servers[0].stats()["blocks"] == asked
+
+
+@pytest.mark.parametrize(("script", "hits"), [(right, True), (half_right, False)])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+async def test_the_next_draft_is_asked_for_ahead(
+    script: Callable[..., BlockScores], hits: bool, temperature: float
+) -> None:
+    config = DIRECT.model_copy(update={"run_ahead_least": 0.0})
+    async with pair(Watched(script)) as both:
+        plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
+        tokens, report = await decoded(both, config, temperature, new=100)
+        assert tokens == plain and both.drafters.asked == 0
+        assert report.run_ahead_asked > 4
+        assert bool(report.run_ahead_hits) == (hits and temperature == 0)
+        if report.run_ahead_hits:
+            assert report.rounds < 20
+
+
+async def test_another_drafter_is_asked_from_the_next_draft_on() -> None:
+    async with pair() as both:
+        first, second = both.drafters.servers[0], await drafter()
+        both.drafters.servers.append(second)
+        async with stream_of(both.verifiers.servers[0]) as stream:
+            await stream.attach(source(first.port))
+            await stream.allow(Direct(1, 200, 1, 1_000_000, 0))
+            await stream.next_direct()
+            await stream.attach(source(second.port))
+            await until(lambda: second.stats()["blocks"] > 0)
+            assert first.stats()["streams"] == 0
+            while isinstance(told := await stream.next_direct(), DirectRound):
+                pass
+            assert told == DirectEnded(1)
 
 
 async def test_a_slow_reader_stops_the_verifier_after_what_was_allowed() -> None:
