@@ -62,6 +62,7 @@ class DirectRounds:
         self._order = NOTHING
         self._left = 0
         self._stopped = False
+        self._telling: asyncio.Task[None] | None = None
         self._awake = asyncio.Event()
 
     @property
@@ -95,11 +96,17 @@ class DirectRounds:
         while True:
             await self._awake.wait()
             fault = await self._rounds()
+            await self._told()
             self._awake.clear()
             await self._tell(DirectEnded(self._order.order, fault))
 
     async def close(self) -> None:
-        """Leave the drafter; never raises."""
+        """Tell nothing more and leave the drafter; never raises."""
+        if self._telling is not None:
+            self._telling.cancel()
+        await self._leave()
+
+    async def _leave(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             await link.close()
@@ -114,7 +121,7 @@ class DirectRounds:
         except TimeoutError:
             return DirectFault.LATE
         except _DrafterFailed:
-            await self.close()
+            await self._leave()
             return DirectFault.LOST
         return DirectFault.NONE
 
@@ -132,15 +139,20 @@ class DirectRounds:
             raise _DrafterFailed from error
         self.decided(request, verdict)
         following = await self._next(ahead)
-        if following is not None:
-            # The drafter hears of the verdict first: the next round waits for it.
-            await asyncio.sleep(0)
         hit = ahead is not None and ahead.base == self._base
         told = DirectRound(
             block, verdict, asked.num_tokens, self._left, draft_us, ahead is not None, hit
         )
-        await self._tell(told)
+        await self._told()
+        # After the drafter, which the next round waits for.
+        self._telling = asyncio.create_task(self._tell(told))
         return following
+
+    async def _told(self) -> None:
+        """Wait until the orchestrator was told of the last round, if it has not been."""
+        telling, self._telling = self._telling, None
+        if telling is not None:
+            await telling
 
     async def _draft(self, asked: _Asked) -> DraftBlock:
         if isinstance(asked.answer, DraftBlock):
@@ -192,7 +204,7 @@ class DirectRounds:
         assert source is not None
         if link is not None and link.source is source:
             return link
-        await self.close()
+        await self._leave()
         try:
             async with asyncio.timeout(self._order.deadline_us / 1e6):
                 self._link = link = await Link.open(self._drafters, source, self._text)

@@ -366,9 +366,7 @@ async def test_the_next_draft_is_asked_for_ahead(
         tokens, report = await decoded(both, config, temperature, new=100)
         assert tokens == plain and both.drafters.asked == 0
         assert report.run_ahead_asked > 4
-        assert bool(report.run_ahead_hits) == (hits and temperature == 0)
-        if report.run_ahead_hits:
-            assert report.rounds < 20
+        assert bool(report.run_ahead_hits) == hits
 
 
 async def test_another_drafter_is_asked_from_the_next_draft_on() -> None:
