@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.errors import ForedraftError, InvalidRequest
@@ -46,7 +47,7 @@ class DirectRounds:
         opened: VerifyOpen,
         drafters: Drafters,
         verify: Callable[[Round], Awaitable[Verdict]],
-        tell: Callable[[DirectRound | DirectEnded], Awaitable[None]],
+        tell: Callable[[DirectRound | DirectEnded], Coroutine[Any, Any, None]],
     ) -> None:
         self._opened = opened
         self._drafters = drafters
