@@ -134,7 +134,9 @@ class DrafterConfig(StrictModel):
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535)
     """0 picks a free one."""
-    max_sessions: int = Field(default=256, ge=1)
+    max_sessions: int = Field(default=512, ge=1)
+    """Streams at once; a request with direct rounds takes two, the orchestrator's and the
+    verifier's."""
     cache_tokens: int = Field(default=65_536, ge=1)
     """Bound on cached tokens of all sessions together; the least recent session gives way."""
     prefill_rows: int = Field(default=256, ge=1)

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # Proposals unanswered at once: one for a prediction, and one just in time when that came out wrong.
 MAX_OUTSTANDING = 2
+# Drafters that a verifier could not use, one after the other, before drafts pass by here.
+MAX_LOST_DIRECTLY = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +82,7 @@ class Drafting:
         self._direct = config.direct_rounds > 0
         # Direct rounds have just failed: the next round is an ordinary one.
         self._held = False
+        self._lost_directly = 0
         self.attaches = 0
         # Why no drafter takes the session, whichever it is.
         self.refusal: str | None = None
@@ -112,6 +115,9 @@ class Drafting:
         if fault is DirectFault.LATE:
             self._missed()
         elif fault is DirectFault.LOST:
+            self._lost_directly += 1
+            # Not the drafter's fault, perhaps, but of the way to it.
+            self._direct = self._lost_directly < MAX_LOST_DIRECTLY
             self._lost("the verifier cannot use it")
         elif fault is DirectFault.UNSUPPORTED:
             self._direct, self._source = False, None
@@ -142,6 +148,8 @@ class Drafting:
             if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
                 self._lost("no answer")
         elif self._source is not None:
+            if not self._held:
+                self._lost_directly = 0
             self._held = False
         elif self._session.draft() is None and self._awaited() is None:
             length = self._length()

@@ -330,6 +330,13 @@ async def test_without_a_way_to_drafters_drafts_pass_by() -> None:
         assert both.drafters.asked > 0 and report.mat > 1
 
 
+async def test_where_the_verifier_cannot_reach_drafters_drafts_pass_by() -> None:
+    async with pair(connect=lambda _: DrafterClient("127.0.0.1:1")) as both:
+        tokens, report = await decoded(both, new=100)
+        assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
+        assert both.drafters.asked > 4 and report.mat > 1
+
+
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
     config = DIRECT.model_copy(
         update={"adl": GoodputConfig(lengths=(0, 2, 6), probe_rounds=1, probe_tokens=8)}
