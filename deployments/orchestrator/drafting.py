@@ -98,7 +98,8 @@ class Drafting:
 
     def order(self) -> Order | None:
         """Return what the verifier may do by itself, None if the next round is to be asked for."""
-        if self._source is None or self._held or not self._session.takes_direct:
+        source = self._source
+        if source is None or self._held or not self._session.takes_direct:
             return None
         if self._pending or self.refusal is not None or self._session.draft() is not None:
             return None
@@ -107,7 +108,12 @@ class Drafting:
             return None
         deadline_us = int(1000 * self._config.draft_deadline_ms)
         ahead = self._gate.is_open(self._kept_whole)
-        return Order(self._source, length, self._config.direct_rounds, deadline_us, ahead)
+        return Order(source, length, self._config.direct_rounds, deadline_us, ahead)
+
+    @property
+    def _led(self) -> bool:
+        """Whether drafts are the verifier's to ask for."""
+        return self._source is not None and self._session.takes_direct
 
     def direct_ended(self, fault: DirectFault) -> None:
         """Take note that the verifier waits to be asked, and why."""
@@ -147,7 +153,7 @@ class Drafting:
             # A busy drafter is not asked for more, and a silent one is gone.
             if self._pending[0].asked_at + self._config.drafter_timeout_s < self._clock():
                 self._lost("no answer")
-        elif self._source is not None:
+        elif self._led:
             if not self._held:
                 self._lost_directly = 0
             self._held = False
@@ -175,7 +181,7 @@ class Drafting:
     def run_ahead(self) -> None:
         """Ask for a draft of the outcome predicted for the round in flight."""
         if (
-            self._source is None
+            not self._led
             and len(self._pending) < MAX_OUTSTANDING
             and self._gate.is_open(self._kept_whole)
         ):
@@ -286,9 +292,9 @@ class Drafting:
             self._source = DraftSource(
                 self._stream.address, self._session.direct_open(*how), self._copying
             )
-            return
-        # The first draft is made while the verifier still reads the prompt.
-        self._ask(self._session.draft_request(self._length()))
+        if not self._led:
+            # The first draft is made while the verifier still reads the prompt.
+            self._ask(self._session.draft_request(self._length()))
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -110,11 +110,13 @@ class Session:
 
     @property
     def takes_direct(self) -> bool:
-        """Whether the drafter can serve the verifier without what passes by here."""
-        if self._view is None or self._target is None:
+        """Whether the drafter can serve the verifier without what is done here: telling features,
+        and leaving out tokens beyond the target's. True before the target is known.
+        """
+        if self._view is None:
             return False
         drafter = self._view.opened.model
-        return drafter.vocab_size <= self._target.vocab_size and not drafter.features_hash
+        return drafter.vocab_size <= self._vocab_size and not drafter.features_hash
 
     @property
     def features_due(self) -> bool:

@@ -53,6 +53,7 @@ from verifier_service.config import VerifierConfig
 from verifier_service.runner import Runner
 
 VOCAB = 16
+TOKENIZER = "tokenizer"
 PROMPT = (3, 4, 5)
 NEW = 40
 
@@ -88,15 +89,19 @@ class Watched(ScriptedLM):
 class SlowModel(CountingModel):
     """A target that can be watched while it runs."""
 
+    def __init__(self) -> None:
+        super().__init__(1000, VOCAB)
+        self.info = replace(self.info, tokenizer_hash=TOKENIZER)
+
     def forward(self, segments):  # type: ignore[no-untyped-def]
         time.sleep(0.002)
         return super().forward(segments)
 
 
-async def drafter(model: Watched | None = None) -> drafter_server.DrafterServer:
+async def drafter(model: Watched | None = None, vocab: int = VOCAB) -> drafter_server.DrafterServer:
     model = model or Watched()
     config = DrafterConfig(model=Path("unused"))
-    info = replace(INFO, tokenizer_hash="", max_len=1000)
+    info = replace(INFO, tokenizer_hash=TOKENIZER, max_len=1000, vocab_size=vocab)
     make = strategies_of(model).make
     batcher = Batcher(lambda: DrafterEngine(model, make, info, 64, 16), config.max_queue)
     return await drafter_server.serve_engine(batcher, config)
@@ -106,7 +111,7 @@ async def verifier(
     connect: Callable[[str], DrafterClient] | None = DrafterClient,
 ) -> verifier_server.VerifierServer:
     config = VerifierConfig(model=Path(), grace_s=0.5)
-    runner = Runner(lambda: make_engine(SlowModel(1000, VOCAB), kv_tokens=8192))
+    runner = Runner(lambda: make_engine(SlowModel(), kv_tokens=8192))
     return await verifier_server.serve_engine(config, runner, connect=connect)
 
 
@@ -335,6 +340,16 @@ async def test_where_the_verifier_cannot_reach_drafters_drafts_pass_by() -> None
         tokens, report = await decoded(both, new=100)
         assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
         assert both.drafters.asked > 4 and report.mat > 1
+
+
+async def test_drafts_that_need_work_here_pass_by() -> None:
+    # Its vocabulary is padded: what it has beyond the target's is left out here.
+    async with pair() as both:
+        await both.drafters.kill()
+        both.drafters.servers.append(await drafter(vocab=VOCAB + 1))
+        tokens, report = await decoded(both, new=100)
+        assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
+        assert both.drafters.asked >= report.draft_rounds > 4 and report.mat > 1
 
 
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
