@@ -267,7 +267,8 @@ def test_on_the_embedded_model_it_is_nearer_to_fp32_than_torch_int8(native):
         every = np.concatenate(wrong)
         found[name] = (every.mean(), every.max(), np.mean(best))
     mean, most, agreement = found["compiled"]
-    assert mean < 0.06
+    # Of log-probabilities; it grows with every distillation, as they become sharper.
+    assert mean < 0.08
     assert most < 0.8
     assert agreement > 0.95
     assert mean < found["torch"][0]
