@@ -77,9 +77,7 @@ class DrafterStream:
     raised the stream is over.
     """
 
-    def __init__(
-        self, call: grpc.aio.StreamStreamCall, opened: DraftOpened, address: str = ""
-    ) -> None:
+    def __init__(self, call: grpc.aio.StreamStreamCall, opened: DraftOpened, address: str) -> None:
         self._call, self._opened, self._address = call, opened, address
         self._sending = asyncio.Lock()
         self._pending: deque[tuple[Propose, asyncio.Future[DraftBlock]]] = deque()

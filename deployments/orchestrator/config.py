@@ -195,12 +195,12 @@ class HybridConfig(StrictModel):
     """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
 
     # How many tokens must be expected to hold.
-    least: float = Field(default=LEAST, gt=0)
+    least: float = Field(default=LEAST, gt=0, le=MAX_DRAFT)
     # Of the text's own tree: its longest branch, how many of the last tokens tell, and what it is
     # worth, in occurrences, that something new follows the last 1, 2, ... of them.
     depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)
-    window: int = Field(default=WINDOW, ge=1)
-    pseudocounts: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+    window: int = Field(default=WINDOW, ge=1, le=MAX_PREFIX)
+    pseudocounts: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...] = Field(
         default=PSEUDOCOUNTS, min_length=1, max_length=8
     )
 

@@ -25,6 +25,7 @@ from deployments.orchestrator.run_ahead import RunAheadGate
 from deployments.orchestrator.session import Session
 from foredraft.direct import DirectFault, DraftSource
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.limits import MAX_DEADLINE_US, is_address
 from foredraft.types import DraftBlock, Propose
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Drafting:
         length = self._length()
         if length == 0:
             return None
-        deadline_us = int(1000 * self._config.draft_deadline_ms)
+        deadline_us = min(max(1, int(1000 * self._config.draft_deadline_ms)), MAX_DEADLINE_US)
         ahead = self._gate.is_open(self._kept_whole)
         return Order(source, length, self._config.direct_rounds, deadline_us, ahead)
 
@@ -288,10 +289,9 @@ class Drafting:
         self._session.drafter_opened(self._stream.opened)
         model = self._stream.opened.model
         self._memory.features = Wanted(model.features_hash, model.features_optional)
-        if self._direct and isinstance(self._stream, Reachable):
-            self._source = DraftSource(
-                self._stream.address, self._session.direct_open(*how), self._copying
-            )
+        address = self._stream.address if isinstance(self._stream, Reachable) else ""
+        if self._direct and is_address(address):
+            self._source = DraftSource(address, self._session.direct_open(*how), self._copying)
         if not self._led:
             # The first draft is made while the verifier still reads the prompt.
             self._ask(self._session.draft_request(self._length()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from foredraft import codec, limits
 from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.errors import InvalidRequest
@@ -11,10 +9,6 @@ from foredraft.text_tree import TextTreeParams
 from foredraft.v1 import verifier_pb2
 
 MAX_PSEUDOCOUNTS = 8
-
-# A host name, an IPv4 address or an IPv6 address in brackets, and a port: never a URL, whose
-# scheme would choose what is dialled.
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 
 def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
@@ -24,7 +18,7 @@ def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
 
 
 def source_from_pb(m: verifier_pb2.DraftSource) -> DraftSource:
-    if len(m.address) > limits.MAX_ADDRESS or not _ADDRESS.fullmatch(m.address):
+    if not limits.is_address(m.address):
         raise InvalidRequest("drafter.address must be host:port", param="drafter.address")
     text = _text_from_pb(m.text) if m.HasField("text") else None
     return DraftSource(m.address, codec.draft_open_from_pb(m.open, shortest=0), text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from foredraft.errors import InvalidRequest
@@ -29,6 +30,8 @@ MAX_ADDRESS = 255
 MAX_DIRECT_ROUNDS = 256
 MAX_DEADLINE_US = 60_000_000
 
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
     """Raise InvalidRequest naming the field unless low <= value <= high; NaN is out of range."""
@@ -45,6 +48,13 @@ def check_tokens(name: str, tokens: Sequence[int], vocab_size: int) -> None:
         raise InvalidRequest(
             f"{name} has token id {bad}; ids are 0 to {vocab_size - 1}", param=name
         )
+
+
+def is_address(address: str) -> bool:
+    """Return whether this is a host name, an IPv4 address or an IPv6 address in brackets, and a
+    port: never a URL, whose scheme would choose what is dialled.
+    """
+    return len(address) <= MAX_ADDRESS and _ADDRESS.fullmatch(address) is not None
 
 
 def check_session_id(session_id: str) -> None:

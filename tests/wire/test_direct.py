@@ -352,6 +352,13 @@ async def test_drafts_that_need_work_here_pass_by() -> None:
         assert both.drafters.asked >= report.draft_rounds > 4 and report.mat > 1
 
 
+@pytest.mark.parametrize("deadline_ms", [1e-4, 1e6])
+async def test_deadlines_that_do_not_travel_are_cut(deadline_ms: float) -> None:
+    config = DIRECT.model_copy(update={"draft_deadline_ms": deadline_ms})
+    async with pair() as both:
+        assert (await decoded(both, config))[0] == PLAIN_TOKENS
+
+
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
     config = DIRECT.model_copy(
         update={"adl": GoodputConfig(lengths=(0, 2, 6), probe_rounds=1, probe_tokens=8)}
