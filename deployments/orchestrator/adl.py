@@ -14,14 +14,15 @@ class Observation:
     """What one draft block came to, in tokens.
 
     asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
-    out to be the target's. whole says that they are the block's whole first branch: all of a path.
-    places are where in the block they stood: of a path the first ones, of a tree one branch's.
+    out to be the target's. foretold says whether the round came out as run-ahead predicts, None
+    where it predicts nothing. places are where in the block the accepted tokens stood: of a path
+    the first ones, of a tree one branch's.
     """
 
     asked: int
     generated_len: int
     accepted: int
-    whole: bool = False
+    foretold: bool | None = None
     places: tuple[int, ...] = ()
 
 

@@ -9,7 +9,8 @@ from deployments.orchestrator.adl import Observation
 from deployments.orchestrator.steps import Draft
 from foredraft.errors import CorruptModelOutput
 from foredraft.limits import MAX_PLAIN_STEPS
-from foredraft.tree import ROOT, explicit, first_branch, is_branch
+from foredraft.prediction import predict
+from foredraft.tree import ROOT, explicit, is_branch
 from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
 
 
@@ -75,10 +76,12 @@ def _first_origin(asked: Round, verdict: Verdict) -> Origin:
 def observed(draft: Draft, asked: Round, verdict: Verdict, kept: int) -> Observation:
     """Return what a round's draft came to, of which so many tokens were committed."""
     places = (draft.trimmed + node for node in verdict.kept[:kept])
+    tokens = (*(asked.draft[node] for node in verdict.kept), *verdict.next_tokens)
+    predicted = predict(asked, draft.bonus_guess)
     return Observation(
         draft.request.num_tokens,
         draft.block.generated_len,
         draft.trimmed + kept,
-        whole=list(verdict.kept[:kept]) == first_branch(explicit(asked.parents, len(asked.draft))),
+        foretold=any(tokens[: len(p.tokens)] == p.tokens for p in predicted) if predicted else None,
         places=(*range(draft.trimmed), *places),
     )

@@ -235,7 +235,7 @@ class OrchestratorConfig(StrictModel):
     open_timeout_s: float = Field(default=60.0, gt=0)
     verify_timeout_s: float = Field(default=60.0, gt=0)
     close_timeout_s: float = Field(default=2.0, gt=0)
-    # Least share of blocks kept whole at which the next block is drafted ahead of the verdict.
+    # Least share of outcomes foretold at which the next block is drafted ahead of the verdict.
     run_ahead_least: float = Field(default=0.15, ge=0, le=1)
     # How many rounds at a time a verifier may fetch the drafts of from the drafter itself; 0 has
     # every draft pass by here.

@@ -69,8 +69,8 @@ class Drafting:
         self._adl = memory.recall(controller)
         self.decision = NO_DRAFT
         self._gate = RunAheadGate(config.run_ahead_least)
-        known = memory.kept_whole
-        self._kept_whole = self._gate.start if known is None else known
+        known = memory.foretold
+        self._foretold = self._gate.start if known is None else known
         self._copying = config.copying
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
@@ -108,7 +108,7 @@ class Drafting:
         if length == 0:
             return None
         deadline_us = min(max(1, int(1000 * self._config.draft_deadline_ms)), MAX_DEADLINE_US)
-        ahead = self._gate.is_open(self._kept_whole)
+        ahead = self._gate.is_open(self._foretold)
         return Order(source, length, self._config.direct_rounds, deadline_us, ahead)
 
     @property
@@ -184,7 +184,7 @@ class Drafting:
         if (
             not self._led
             and len(self._pending) < MAX_OUTSTANDING
-            and self._gate.is_open(self._kept_whole)
+            and self._gate.is_open(self._foretold)
         ):
             self._ask(self._session.run_ahead_request(self._length()))
 
@@ -194,14 +194,15 @@ class Drafting:
             self._adl = self._controller.spent(self._adl, cost)
         if observation is not None:
             self._adl = self._controller.update(self._adl, observation)
-            self._kept_whole = self._gate.update(self._kept_whole, observation.whole)
+            if observation.foretold is not None:
+                self._foretold = self._gate.update(self._foretold, observation.foretold)
 
     def close(self) -> None:
         """Start closing the stream and give up everything under way."""
         if self._attaching is not None:
             self._attaching.cancel()
         self._memory.keep(self._controller, self._adl)
-        self._memory.kept_whole = self._kept_whole
+        self._memory.foretold = self._foretold
         self._detach()
 
     def _length(self) -> int:

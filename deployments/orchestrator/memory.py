@@ -17,13 +17,13 @@ _KINDS = 64
 class Memory:
     """The last state of a controller that `learns`; others start anew each time.
 
-    kept_whole is the run-ahead gate's share, None before the first session ended. features are
-    those that the last drafter read.
+    foretold is the run-ahead gate's share, None before the first session ended. features are those
+    that the last drafter read.
     """
 
     def __init__(self, features: Wanted = NOTHING) -> None:
         self._state: Any = None
-        self.kept_whole: float | None = None
+        self.foretold: float | None = None
         self.features = features
 
     def recall(self, controller: DraftLengthController[S]) -> S:

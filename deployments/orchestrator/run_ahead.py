@@ -15,20 +15,21 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class RunAheadGate:
-    """Runs ahead only while blocks are kept whole often enough for it to pay.
+    """Runs ahead only while outcomes are foretold often enough for it to pay.
 
-    The predicted outcome needs the whole block to be kept; drafting for one that seldom comes
-    takes the drafter's time from others, and delays the draft that is needed instead. The share of
-    blocks kept whole is a moving average with weight rho, at first start.
+    Drafting for an outcome that seldom comes takes the drafter's time from others, delays the draft
+    that is needed instead, and, where drafter and verifier share a machine, the verdict as well. An
+    outcome is compared with its prediction whether or not it was drafted for. The share of those
+    foretold is a moving average with weight rho, at first start.
     """
 
     least: float
     rho: float = 0.2
     start: float = 0.5
 
-    def update(self, share: float, whole: bool) -> float:
-        """Return the share after one more block, that was kept whole or not."""
-        return (1 - self.rho) * share + self.rho * whole
+    def update(self, share: float, foretold: bool) -> float:
+        """Return the share after one more outcome, that was foretold or not."""
+        return (1 - self.rho) * share + self.rho * foretold
 
     def is_open(self, share: float) -> bool:
         """Return whether to draft for the predicted outcome."""

@@ -44,7 +44,7 @@ async def test_a_miss_is_drafted_just_in_time_from_the_last_common_token() -> No
     assert (just_in_time.keep_len, len(just_in_time.append)) == (len(PROMPT) + 2, 1)
 
 
-async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_blocks_kept_whole() -> None:
+async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_outcomes_foretold() -> None:
     memory, asked = Memory(), []
     for _ in range(2):
         events = generate(

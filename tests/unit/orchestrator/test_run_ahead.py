@@ -54,11 +54,11 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     assert breaker.failed(20.0).succeeded().failed(21.0).state(21.0) is BreakerState.CLOSED
 
 
-def test_the_gate_closes_when_blocks_are_seldom_kept_whole_and_opens_again() -> None:
+def test_the_gate_closes_when_outcomes_are_seldom_foretold_and_opens_again() -> None:
     gate = RunAheadGate(least=0.25, rho=0.5, start=0.5)
     share, seen = gate.start, []
-    for whole in (False, False, True, True, True):
-        share = gate.update(share, whole)
+    for foretold in (False, False, True, True, True):
+        share = gate.update(share, foretold)
         seen.append(gate.is_open(share))
     # Shares: 0.25, 0.125, 0.5625, ...
     assert seen == [True, False, True, True, True]

@@ -22,9 +22,9 @@ def tree(asked: Propose, bonus: int = 30) -> DraftBlock:
     return DraftBlock(asked.base, TOKENS, PARENTS, generated_len=3, bonus_guess=bonus)
 
 
-def drafted(session: Session) -> Round:
+def drafted(session: Session, bonus: int = 30) -> Round:
     asked = ask(session, 6)
-    session.draft_arrived(asked, tree(asked))
+    session.draft_arrived(asked, tree(asked, bonus))
     return session.next_round(1)
 
 
@@ -36,7 +36,7 @@ def test_a_kept_branch_is_committed_in_its_own_order() -> None:
     assert step is not None and step.observation is not None
     assert session.generated == (8, 11, 40)
     assert [c.origin for c in step.tokens] == [Origin.KEPT, Origin.KEPT, Origin.BONUS]
-    assert (step.kept, step.observation.accepted, step.observation.whole) == (2, 2, False)
+    assert (step.kept, step.observation.accepted, step.observation.foretold) == (2, 2, False)
 
 
 def test_after_an_inner_node_the_targets_token_is_a_correction() -> None:
@@ -47,11 +47,17 @@ def test_after_an_inner_node_the_targets_token_is_a_correction() -> None:
     assert session.generated == (7, 40)
 
 
-def test_the_first_branch_kept_to_its_end_is_a_whole_block() -> None:
+@pytest.mark.parametrize(
+    ("bonus", "token", "foretold"), [(30, 30, True), (30, 40, False), (-1, 40, None)]
+)
+def test_the_first_branch_and_the_guess_behind_it_are_foretold(
+    bonus: int, token: int, foretold: bool | None
+) -> None:
     session = opened_session()
-    asked = drafted(session)
-    step = session.verdict_arrived(Verdict(asked.base, 3, (40,), path=(0, 2, 5)))
-    assert step is not None and step.observation is not None and step.observation.whole
+    asked = drafted(session, bonus)
+    step = session.verdict_arrived(Verdict(asked.base, 3, (token,), path=(0, 2, 5)))
+    assert step is not None and step.observation is not None
+    assert step.observation.foretold is foretold
 
 
 @pytest.mark.parametrize(
