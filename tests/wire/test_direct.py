@@ -123,12 +123,13 @@ class Pool:
         self.servers: list[drafter_server.DrafterServer | verifier_server.VerifierServer] = []
         self._clients: list[DrafterClient | VerifierClient] = []
         self.streams: list[DrafterStream | VerifierStream] = []
+        self.scheme = ""
         self.asked = 0
 
     async def open(self, request):  # type: ignore[no-untyped-def]
         if not self.servers:
             raise Unavailable("none is running")
-        client = self._client(f"127.0.0.1:{self.servers[-1].port}")
+        client = self._client(f"{self.scheme}127.0.0.1:{self.servers[-1].port}")
         self._clients.append(client)
         stream = await client.open(request)
         self.streams.append(stream)
@@ -357,6 +358,14 @@ async def test_deadlines_that_do_not_travel_are_cut(deadline_ms: float) -> None:
     config = DIRECT.model_copy(update={"draft_deadline_ms": deadline_ms})
     async with pair() as both:
         assert (await decoded(both, config))[0] == PLAIN_TOKENS
+
+
+async def test_drafts_of_a_drafter_whose_address_does_not_travel_pass_by() -> None:
+    async with pair() as both:
+        both.drafters.scheme = "ipv4:"
+        tokens, report = await decoded(both)
+        assert tokens == PLAIN_TOKENS and report.drafter_attaches == 1
+        assert both.drafters.asked >= report.draft_rounds > 4
 
 
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
