@@ -83,7 +83,7 @@ class TreeConfig(StrictModel):
     """A node that the target is expected to reach with less probability is left out."""
     sharpness: float = Field(default=1.2, gt=0)
     """Exponent of the model's probabilities at temperature 0."""
-    noisy_sharpness: float = Field(default=0.85, gt=0)
+    noisy_sharpness: float = Field(default=1.0, gt=0)
     """Above it, where the target's own noise is known and the model's error decides."""
     text_depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)
     """Longest branch where the session's own text tells how it goes on."""

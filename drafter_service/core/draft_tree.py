@@ -40,7 +40,7 @@ class TreeParams:
     max_nodes: int = 63
     least_mass: float = 0.02
     sharpness: float = 1.2
-    noisy_sharpness: float = 0.85
+    noisy_sharpness: float = 1.0
     text_depth: int = DEPTH
     text_window: int = WINDOW
     pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
