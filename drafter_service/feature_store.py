@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from foredraft.errors import InvalidRequest
-from foredraft.features import check, size
+from foredraft.features.wire import check, size
 
 
 class Features(Protocol):
-    """What one session's drafter knows of features (foredraft.features).
+    """What one session's drafter knows of features (foredraft.features.wire).
 
     They are kept as they came, so that keys and values that gave way to another session's can be
     rebuilt.

@@ -12,17 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.lattice import BlockScores
 from drafter_service.feature_store import HelpfulFeatures
-from drafter_service.model.embedded import EmbeddedDrafter
-from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.linear import FloatLinear
-from drafter_service.model.native_drafter import NativeDrafter
-from drafter_service.model.port import BlockRequest, DiffusionLM
+from drafter_service.models.compiled.drafter import NativeDrafter
+from drafter_service.models.embedded.drafter import EmbeddedDrafter
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.linear import FloatLinear
+from drafter_service.models.port import BlockRequest, DiffusionLM
+from drafter_service.proposals.lattice import BlockScores
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import InvalidRequest
-from foredraft.features import size
-from foredraft.fusion import Fusion
-from foredraft.prefix import hash_prefix
+from foredraft.features.fusion import Fusion
+from foredraft.features.wire import size
 from foredraft.types import Base, DraftBlock, Propose
 from tests.unit.drafter.scripted import ScriptedLM, counting, engine_of, opening
 from tests.unit.drafter.test_native_drafter import CACHE, CONFIG, ISAS, KERNELS, TEXT, network, same

@@ -16,11 +16,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from deployments.orchestrator.session import Session
-from foredraft.direct import DirectRound
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
+from foredraft.lease import DirectRound
 from foredraft.limits import MAX_PLAIN_STEPS
-from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Acceptance,
     DraftBlock,
@@ -31,6 +30,7 @@ from foredraft.types import (
     Round,
     Verdict,
 )
+from orchestrator.session.session import Session
 from tests.unit.orchestrator.scripted import (
     MODEL,
     PROMPT,

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from drafter_service.model.block_causal import (
+from drafter_service.models.embedded.block_causal import (
     COMMITTED,
     BlockCausalConfig,
     BlockCausalDLM,
     read_config,
 )
-from training.strip import strip
+from training.embedded.strip import strip
 
 PREFIX, BLOCK = 23, 5
 

@@ -16,8 +16,8 @@ from tests.unit.verifier.scripted import (
     opening,
     round_after,
 )
-from verifier_service.core.known import Walk, walk
-from verifier_service.engine import VerifierEngine
+from verifier_service.targets.engine import VerifierEngine
+from verifier_service.targets.known import Walk, walk
 
 #  prefix - 7 - 9 - 12
 #     |     `-- 10

@@ -1,0 +1,238 @@
+"""Batched decoding with the target: continuations for distillation, evaluation and the proxy.
+
+All rows of a batch have the same prompt length and move in step, so no padding is needed. The
+target runs as it is served, so that stored states are those that a drafter will be told. Sampling
+is Gumbel-max: argmax of log-probabilities plus noise, the rule of the verifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from verifier_service.config import VerifierConfig
+from verifier_service.load import load_target
+from verifier_service.models.port import Segment
+
+TOP = 16
+PASS_ROWS = 2048
+"""Of one pass, which needs some 10 kB for each row."""
+TEMPERATURES = (0.0, 0.8, 0.8, 0.8, 1.0)
+"""Repeated over the rows of a batch: 20 % greedy, which loops, 60 % at 0.8, 20 % at 1."""
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Prompts with continuations. `top_log_probs` are at temperature 1, whatever the
+    row's own.
+    """
+
+    tokens: np.ndarray
+    """uint16 [rows, prompt + generated]"""
+    prompt: int
+    temperature: np.ndarray
+    """float32 [rows]"""
+    top_ids: np.ndarray
+    """uint16 [rows, generated, TOP], best first"""
+    top_log_probs: np.ndarray
+    """float16 [rows, generated, TOP]"""
+    states: np.ndarray
+    """uint16 [rows, generated, layers x hidden]: the bits of the bf16 states of the token before
+    each generated one, behind some of the target's layers; no layers if none were asked for
+    """
+
+    def save(self, path: Path) -> None:
+        """Writes one .npz shard."""
+        np.savez(
+            path,
+            tokens=self.tokens,
+            prompt=self.prompt,
+            temperature=self.temperature,
+            top_ids=self.top_ids,
+            top_log_probs=self.top_log_probs,
+            states=self.states,
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Continuations:
+        """Reads one shard."""
+        with np.load(path) as stored:
+            return cls(
+                stored["tokens"],
+                int(stored["prompt"]),
+                stored["temperature"],
+                stored["top_ids"],
+                stored["top_log_probs"],
+                stored["states"],
+            )
+
+
+class RawStates:
+    """A fusion that fuses nothing: what training stores is what a fusion would read."""
+
+    def __init__(self, layer_ids: Sequence[int]) -> None:
+        self.layer_ids = tuple(layer_ids)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return the states as they are."""
+        return states
+
+    def of_bits(self, states: np.ndarray) -> np.ndarray:
+        """Return the states as they are."""
+        return states
+
+
+class Decoder:
+    """The target as the verifier runs it, over rows that move in step."""
+
+    def __init__(
+        self, directory: Path, dtype: Literal["bf16", "fp32"] = "bf16", tokens: int = 128 * 512
+    ) -> None:
+        """`tokens` is the most that all rows may hold, in whole blocks of 64."""
+        config = VerifierConfig(model=directory, dtype=dtype, kv_tokens=tokens)
+        self.target = load_target(config)
+        self.tables: list[list[int]] = []
+
+    def start(self, batch: int, length: int) -> None:
+        """Makes room for `batch` rows of `length` tokens."""
+        pool, size = self.target.pool, self.target.block_tokens
+        for table in self.tables:
+            pool.give(table)
+        self.tables = [pool.take(-(-length // size)) for _ in range(batch)]
+
+    def logits(self, tokens: Tensor, position: int, raw: RawStates) -> tuple[Tensor, np.ndarray]:
+        """fp32 logits [batch, vocab] after tokens [batch, n] at position..position+n-1, and the
+        bf16 states' bits [batch, layers x hidden] of the last tokens.
+        """
+        segments = [
+            Segment(table, position, row, 1)
+            for table, row in zip(self.tables, tokens.tolist(), strict=True)
+        ]
+        step = max(1, PASS_ROWS // tokens.shape[1])
+        parts = [self._pass(segments[at : at + step], raw) for at in range(0, len(segments), step)]
+        logits, states = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return torch.from_numpy(logits), states
+
+    def _pass(self, segments: list[Segment], raw: RawStates) -> tuple[np.ndarray, np.ndarray]:
+        flat = self.target.flat(segments)
+        if not raw.layer_ids:
+            return self.target.passes(flat), np.empty((len(segments), 0), np.uint16)
+        fused: Any = self.target.passes
+        return fused.fused(flat, flat.wanted, raw)
+
+
+def gumbel(generator: torch.Generator, *size: int) -> Tensor:
+    """Standard Gumbel noise."""
+    uniform = torch.rand(*size, generator=generator).clamp_(min=1e-20, max=1 - 1e-7)
+    return -torch.log(-torch.log(uniform))
+
+
+def continue_prompts(
+    decoder: Decoder,
+    prompts: Tensor,
+    count: int,
+    temperature: Tensor,
+    noise: torch.Generator | Tensor,
+    layer_ids: Sequence[int] = (),
+) -> Continuations:
+    """Generates `count` tokens for prompts [batch, prompt] (prefill from position 0).
+
+    `temperature` is fp32 [batch], 0 meaning greedy. `noise` is a generator, or explicit noise
+    [batch, count, vocab]. States are those behind the layers `layer_ids`, counted from 0.
+    """
+    batch, length = prompts.shape
+    decoder.start(batch, length + count)
+    tokens = torch.zeros(batch, length + count, dtype=torch.int64)
+    tokens[:, :length] = prompts
+    top_ids = np.empty((batch, count, TOP), np.uint16)
+    top_log_probs = np.empty((batch, count, TOP), np.float16)
+    sampled = (temperature > 0).nonzero().flatten()
+    raw, states = RawStates(layer_ids), []
+    logits, seen = decoder.logits(prompts, 0, raw)
+    for step in range(count):
+        states.append(seen)
+        log_probs = logits.log_softmax(-1)
+        values, ids = log_probs.topk(TOP)
+        top_ids[:, step], top_log_probs[:, step] = ids.numpy(), values.numpy()
+        chosen = ids[:, 0].clone()
+        if len(sampled):
+            noisy = (
+                gumbel(noise, len(sampled), logits.shape[1])
+                if isinstance(noise, torch.Generator)
+                else noise[sampled, step]
+            )
+            chosen[sampled] = (log_probs[sampled] / temperature[sampled, None] + noisy).argmax(-1)
+        tokens[:, length + step] = chosen
+        if step + 1 < count:
+            logits, seen = decoder.logits(chosen[:, None], length + step, raw)
+    return Continuations(
+        tokens.numpy().astype(np.uint16),
+        length,
+        temperature.numpy(),
+        top_ids,
+        top_log_probs,
+        np.stack(states, axis=1),
+    )
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """How much to generate. One shard in `long_every` has the long prompt, so that the drafter sees
+    far context.
+    """
+
+    data: Path
+    target: Path
+    output: Path
+    shards: int = 60
+    batch: int = 128
+    generated: int = 160
+    prompt: int = 96
+    long_prompt: int = 352
+    long_every: int = 8
+    core_share: float = 0.6
+    layer_ids: tuple[int, ...] = ()
+    seed: int = 0
+
+
+def generate_shards(plan: GenerationPlan, rank: int = 0, world: int = 1) -> None:
+    """Writes this rank's shards of continuations of training-corpus prompts; existing shards are
+    kept.
+    """
+    torch.set_num_threads(1)
+    plan.output.mkdir(parents=True, exist_ok=True)
+    longest = -(-(plan.long_prompt + plan.generated) // 64) * 64
+    decoder = Decoder(plan.target, tokens=plan.batch * longest)
+    streams = [np.load(plan.data / f"{name}.npy", mmap_mode="r") for name in ("core", "rest")]
+    for shard in tqdm(range(rank, plan.shards, world), desc=f"rank {rank}", unit="shard"):
+        path = plan.output / f"{shard:04d}.npz"
+        if path.is_file():
+            continue
+        random = np.random.default_rng([plan.seed, shard])
+        length = plan.long_prompt if shard % plan.long_every == plan.long_every - 1 else plan.prompt
+        prompts = np.empty((plan.batch, length), np.int64)
+        for row in range(plan.batch):
+            stream = streams[int(random.random() >= plan.core_share)]
+            start = int(random.integers(0, stream.size - length))
+            prompts[row] = stream[start : start + length]
+        temperature = torch.tensor(
+            [TEMPERATURES[row % len(TEMPERATURES)] for row in range(plan.batch)]
+        )
+        noise = torch.Generator().manual_seed(plan.seed * 1_000_003 + shard)
+        result = continue_prompts(
+            decoder,
+            torch.from_numpy(prompts),
+            plan.generated,
+            temperature,
+            noise,
+            plan.layer_ids,
+        )
+        result.save(path.with_suffix(".new.npz"))
+        path.with_suffix(".new.npz").replace(path)
