@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from deployments.config import DEFAULT_FILE, IMPORT_PATH, ROOT, located, read
+from deployments.config import DEFAULT_FILE, IMPORT_PATH, ROOT, ServeFile, located, read
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from foredraft.strict import StrictModel
+from orchestrator.config import OrchestratorConfig
 from verifier_service.config import FeaturesConfig, VerifierConfig
 
 
@@ -88,3 +90,22 @@ def test_relative_folders_are_the_projects_own() -> None:
     assert located(drafter) == DrafterConfig(model=ROOT / "models/d", target=Path("/models/t"))
     assert located(verifier).features == FeaturesConfig(model=ROOT / "models/d")
     assert located(DrafterConfig(model=Path("d"))) == DrafterConfig(model=ROOT / "d")
+
+
+def models(kind: Any) -> set[type[StrictModel]]:
+    """Return the configuration models within a type, itself included."""
+    found = {kind} if isinstance(kind, type) and issubclass(kind, StrictModel) else set()
+    inner = [field.annotation for one in found for field in one.model_fields.values()]
+    return found.union(*map(models, [*inner, *get_args(kind)]))
+
+
+def test_every_field_is_described() -> None:
+    found = models(ServeFile)
+    assert {DrafterConfig, VerifierConfig, FeaturesConfig, OrchestratorConfig} <= found
+    bare = [
+        f"{model.__name__}.{name}"
+        for model in found
+        for name, field in model.model_fields.items()
+        if not (field.description or "").endswith(".")
+    ]
+    assert bare == []
