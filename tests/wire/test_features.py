@@ -32,8 +32,9 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
-from orchestrator.config import BreakerConfig, FixedConfig, OrchestratorConfig
+from orchestrator.config import BreakerConfig, OrchestratorConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.memory import Memory
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
