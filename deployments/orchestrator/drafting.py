@@ -17,7 +17,6 @@ from deployments.orchestrator.breaker import BreakerState
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.direct import Order, Reachable
-from deployments.orchestrator.features import Wanted
 from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, DraftStream, Drains
 from deployments.orchestrator.report import NO_DRAFT, Decision
@@ -288,8 +287,7 @@ class Drafting:
         self.attaches += 1
         self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
-        model = self._stream.opened.model
-        self._memory.features = Wanted(model.features_hash, model.features_optional)
+        self._memory.features = self._stream.opened.model.features_hash
         address = self._stream.address if isinstance(self._stream, Reachable) else ""
         if self._direct and is_address(address):
             self._source = DraftSource(address, self._session.direct_open(*how), self._copying)

@@ -11,7 +11,6 @@ from deployments.orchestrator.adl import PLAIN, Cost, DraftLengthController
 from deployments.orchestrator.closing import Closing
 from deployments.orchestrator.config import OrchestratorConfig
 from deployments.orchestrator.drafting import Drafting
-from deployments.orchestrator.features import NOTHING
 from deployments.orchestrator.handoff import Handoff
 from deployments.orchestrator.memory import Memory
 from deployments.orchestrator.ports import DrafterPort, VerifierPort
@@ -87,7 +86,7 @@ class _Run:
         self._tally = Tally(how(request, config))
         self._untold: StepEvent | None = None
         self._closing = Closing()
-        self._session = Session(request, memory.features if controller.longest else NOTHING)
+        self._session = Session(request, memory.features if controller.longest else "")
         self._drafting = Drafting(
             drafter, self._session, controller, config, self._closing, clock, memory
         )
