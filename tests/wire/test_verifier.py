@@ -136,7 +136,7 @@ async def test_bad_parents_are_refused(parents):
         assert caught.value.param == "parents"
 
 
-@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK, Acceptance.L2R])
+@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
 async def test_a_rule_and_its_q_go_over_the_wire(acceptance):
     sampling = SamplingParams(temperature=1.0, top_k=1)
     async with running() as (_, client):
