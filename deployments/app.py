@@ -14,8 +14,8 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.config import ForedraftConfig, PoolConfig, located
-from deployments.ingress.http import Ingress
-from deployments.replicas.model_service import ModelServiceReplica
+from deployments.ingress.openai.app import Ingress
+from deployments.serve.replica import ModelServiceReplica
 from foredraft.strict import parse
 
 

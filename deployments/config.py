@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import Field
 
-from deployments.orchestrator.config import OrchestratorConfig
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import StrictModel, parse
+from orchestrator.config import OrchestratorConfig
 from verifier_service.config import FeaturesConfig, VerifierConfig
 
 S = TypeVar("S", DrafterConfig, VerifierConfig)

@@ -10,11 +10,11 @@ from functools import partial
 from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig, located, model_path
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
-from verifier_service.loading import load_engine as load_verifier
+from orchestrator.in_process import LocalDrafter, LocalVerifier
+from verifier_service.load import load_engine as load_verifier
 from verifier_service.runner import Runner
 
 

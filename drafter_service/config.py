@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foredraft.followers import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT
+from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.strict import StrictModel
 
 Weight = Annotated[float, Field(ge=0)]

@@ -10,24 +10,24 @@ import torch
 
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.load import load_pair
+from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.families.adapter import load_family
-from drafter_service.families.injected import load_injected
-from drafter_service.model.block_causal import BlockCausalDLM, read_config
-from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.native import built, isas
-from drafter_service.model.native_drafter import NativeDrafter
-from drafter_service.model.packed import supports
-from drafter_service.model.port import Capabilities, DiffusionLM
+from drafter_service.models.compiled.drafter import NativeDrafter
+from drafter_service.models.compiled.packed_weights import supports
+from drafter_service.models.embedded.block_causal import BlockCausalDLM, read_config
+from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
+from drafter_service.models.families.adapter import load_family
+from drafter_service.models.families.injected import load_injected
+from drafter_service.models.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
-from drafter_service.strategy_choice import Strategies
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
-from foredraft.features import size
+from foredraft.features.wire import size
 from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
-from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
     DraftOpen,
@@ -159,7 +159,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
         )
     if config.family is None and raw.get("model_type") == "diffusion_gemma":
         # Imported here, as the other families need nothing of transformers.
-        from drafter_service.families.diffusion_gemma import load_diffusion_gemma
+        from drafter_service.models.families.diffusion_gemma import load_diffusion_gemma
 
         return load_diffusion_gemma(
             config.model,

@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Unavailable
+from foredraft.rpc.busy import BusyMeter
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
-from verifier_service.core.logits import Guide
-from verifier_service.engine import VerifierEngine
-from verifier_service.scores import scores
+from verifier_service.rules.logits import Guide
+from verifier_service.targets.engine import VerifierEngine
+from verifier_service.targets.scores import scores
 
 log = logging.getLogger(__name__)
 

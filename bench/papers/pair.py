@@ -10,25 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.compare.rows import Run
 from bench.papers.timed import TimedDrafter
 from bench.papers.ways import Decoded, Promise, Spent, Way
-from bench.rows import Run
 from deployments.config import ForedraftConfig, model_path
 from deployments.in_process import Engines
-from deployments.ingress.api import SpeculativeOptions
-from deployments.orchestrator.config import OrchestratorConfig
-from deployments.orchestrator.local import LocalDrafter
-from deployments.orchestrator.memory import Memory
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.ports import DrafterPort
-from deployments.orchestrator.request import GenerationRequest, StepEvent
+from deployments.ingress.openai.api import SpeculativeOptions
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
-from drafter_service.model.port import DiffusionLM
+from drafter_service.models.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
-from verifier_service.loading import load_target
-from verifier_service.model.paged import PagedModel
+from orchestrator.config import OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalDrafter
+from orchestrator.memory import Memory
+from orchestrator.ports import DrafterPort
+from orchestrator.request import GenerationRequest, StepEvent
+from verifier_service.load import load_target
+from verifier_service.models.paged import PagedModel
 
 # A drafter that is opened for one table serves one session at a time.
 _CACHE_TOKENS = 4096

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from scipy.stats import chisquare
 
-from foredraft.noise import gumbel_torch
-from foredraft.streams import ACCEPT, RESIDUAL, stream_key, substream, uniform
-from foredraft.tree import branch
+from foredraft.decoding.tree import branch
+from foredraft.noise.gumbel import gumbel_torch
+from foredraft.noise.streams import ACCEPT, RESIDUAL, stream_key, substream, uniform
 from foredraft.types import Acceptance, Candidates, SamplingParams
-from verifier_service.core import sampling as target_sampling
-from verifier_service.core.acceptance import keep_while_equal
-from verifier_service.core.rejection import next_weights, one_hot
-from verifier_service.core.rules import METHODS
-from verifier_service.core.sampling import Draw
+from verifier_service.rules import sampling as target_sampling
+from verifier_service.rules.acceptance import keep_while_equal
+from verifier_service.rules.rejection import next_weights, one_hot
+from verifier_service.rules.rules import METHODS
+from verifier_service.rules.sampling import Draw
 
 VOCAB = 6
 LENGTH = 3

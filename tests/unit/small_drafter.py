@@ -5,12 +5,12 @@ from functools import cache
 
 import numpy as np
 
-from drafter_service.core.causal_scorer import EdgeScorer, Mixture
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import TreeParams
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.path_search import BeamSearch, SearchParams
-from drafter_service.core.proposals import (
+from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.draft_tree import TreeParams
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.path_search import BeamSearch, SearchParams
+from drafter_service.proposals.proposals import (
     argmax_path,
     copied_path,
     coupled_path,
@@ -18,9 +18,9 @@ from drafter_service.core.proposals import (
     process,
     tree_block,
 )
-from drafter_service.core.sampled import quantise
-from foredraft.lookup import continuation
-from foredraft.streams import DRAFT
+from drafter_service.proposals.sampled import quantise
+from foredraft.ngram.lookup import continuation
+from foredraft.noise.streams import DRAFT
 from foredraft.types import Candidates, SamplingParams
 from tests.unit.exactness import (
     DRAFT_LENGTH,

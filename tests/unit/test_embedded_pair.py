@@ -7,8 +7,8 @@ from pathlib import Path
 
 from deployments.config import model_path
 from drafter_service.config import DrafterConfig
-from drafter_service.core.ngram_table import NgramTable
 from drafter_service.load import load_engine
+from drafter_service.proposals.ngram_table import NgramTable
 from foredraft.model_files import MANIFEST, eos_token_ids, sha256
 
 PAIR = Path(model_path("models/embedded"))

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from drafter_service.core.sampled import sampled_path
-from foredraft.prefix import hash_prefix
+from drafter_service.proposals.sampled import sampled_path
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
 from tests.unit.exactness import (
     ALPHA,

@@ -6,7 +6,7 @@ Every one of them looks right token by token, and bends the law of the text.
 import numpy as np
 import pytest
 
-from drafter_service.core.proposals import process
+from drafter_service.proposals.proposals import process
 from foredraft.types import Acceptance
 from tests.unit.exactness import ALPHA, Independent, Setting, p_value, play, shared
 from tests.unit.small_drafter import FINE, coarsely, peeking, sampled, searched

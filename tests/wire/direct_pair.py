@@ -10,25 +10,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deployments.orchestrator.config import (
+from drafter_service import server as drafter_server
+from drafter_service.batcher import Batcher
+from drafter_service.client import DrafterClient, DrafterStream
+from drafter_service.config import DrafterConfig
+from drafter_service.engine import DrafterEngine
+from drafter_service.proposals.lattice import BlockScores
+from foredraft.errors import Unavailable
+from foredraft.types import (
+    SamplingParams,
+)
+from orchestrator.config import (
     BreakerConfig,
     FixedConfig,
     OrchestratorConfig,
     RetryConfig,
 )
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.report import SpeculationReport
-from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
-from drafter_service import server as drafter_server
-from drafter_service.batcher import Batcher
-from drafter_service.client import DrafterClient, DrafterStream
-from drafter_service.config import DrafterConfig
-from drafter_service.core.lattice import BlockScores
-from drafter_service.engine import DrafterEngine
-from foredraft.errors import Unavailable
-from foredraft.types import (
-    SamplingParams,
-)
+from orchestrator.drive.pipeline import generate
+from orchestrator.report import SpeculationReport
+from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.unit.drafter.scripted import INFO, ScriptedLM, scores_of, strategies_of
 from tests.unit.verifier.scripted import CountingModel, make_engine
 from verifier_service import server as verifier_server

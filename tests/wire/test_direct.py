@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.orchestrator.config import (
-    GoodputConfig,
-)
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest
 from drafter_service.client import DrafterClient
-from drafter_service.core.lattice import BlockScores
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import (
     Acceptance,
     Origin,
     Proposal,
     SamplingParams,
 )
+from orchestrator.config import (
+    GoodputConfig,
+)
+from orchestrator.drive.pipeline import generate
+from orchestrator.request import GenerationRequest
 from tests.wire.direct_pair import (
     DIRECT,
     NEW,

@@ -9,9 +9,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from foredraft import codec, direct_codec
-from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.codec import lease as direct_codec
+from foredraft.codec import records as codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
+from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.limits import MAX_DIRECT_ROUNDS
 from foredraft.types import (
     Base,

@@ -14,7 +14,7 @@ from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import SERVICE, serve, serve_engine
-from foredraft import codec
+from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
     DeadlineExceeded,

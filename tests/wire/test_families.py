@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from deployments.orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
-from deployments.orchestrator.local import LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest, StepEvent
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import DrafterServer, serve
 from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
+from orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalVerifier
+from orchestrator.request import GenerationRequest, StepEvent
 from tests.unit.drafter import checkpoints, public_checkpoints
 from tests.unit.drafter.checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
 from tests.unit.drafter.scripted import asking

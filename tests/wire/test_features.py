@@ -13,18 +13,13 @@ from typing import Any
 import pytest
 import torch
 
-from deployments.orchestrator.config import BreakerConfig, FixedConfig, OrchestratorConfig
-from deployments.orchestrator.memory import Memory
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.report import SpeculationReport
-from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
 from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve as serve_drafter
 from foredraft import limits
 from foredraft.errors import Overloaded, Unavailable
-from foredraft.features import size
-from foredraft.fusion import read_fusion
+from foredraft.features.fusion import read_fusion
+from foredraft.features.wire import size
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -35,6 +30,11 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
+from orchestrator.config import BreakerConfig, FixedConfig, OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.memory import Memory
+from orchestrator.report import SpeculationReport
+from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.unit.dflash_pair import HIDDEN, as_tensor, fused, write_drafter, write_target
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import FeaturesConfig, VerifierConfig

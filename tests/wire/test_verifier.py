@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from foredraft import codec
+from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
     InvalidRequest,
@@ -24,9 +24,9 @@ from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
-from verifier_service.engine import VerifierEngine
 from verifier_service.runner import Runner
 from verifier_service.server import SERVICE, VerifierServer, serve_engine
+from verifier_service.targets.engine import VerifierEngine
 
 
 @asynccontextmanager

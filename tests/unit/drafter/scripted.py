@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.passes import Pass, Passes
 from drafter_service.engine import DrafterEngine
-from drafter_service.model.port import FILLED, BlockRequest, Capabilities
-from drafter_service.strategy_choice import Strategies
-from foredraft.prefix import hash_prefix
+from drafter_service.models.port import FILLED, BlockRequest, Capabilities
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.passes import Pass, Passes
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import (
     Base,
     DraftOpen,

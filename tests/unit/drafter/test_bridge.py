@@ -20,15 +20,15 @@ from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
 from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.config import DrafterConfig
-from drafter_service.core.draft_tree import TreeParams
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.prefix_chain import common
-from drafter_service.core.proposals import coupled_path, tree_block
 from drafter_service.load import load_engine
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.model.port import FILLED, BlockRequest
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.port import FILLED, BlockRequest
+from drafter_service.proposals.draft_tree import TreeParams
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.prefix_chain import common
+from drafter_service.proposals.proposals import coupled_path, tree_block
 from foredraft.errors import ConfigError
-from foredraft.noise import gumbel
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
 from tests.unit.drafter.scripted import ScriptedLM, asking, scores_of
 from tests.unit.drafter.tokenizers_by_hand import (

@@ -12,16 +12,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from drafter_service.config import DrafterConfig
-from drafter_service.core.lattice import NEVER, Lattice
-from drafter_service.core.path_search import SearchParams, beam_search
 from drafter_service.load import load_engine
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.model.causal_lm import CausalLMScorer, load_causal_lm
+from drafter_service.models.causal_lm import CausalLMScorer, load_causal_lm
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.proposals.lattice import NEVER, Lattice
+from drafter_service.proposals.path_search import SearchParams, beam_search
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
 from tests.unit.drafter.scripted import asking
-from training.target_model import TargetModel, TargetShape, export_target
+from training.embedded.target_model import TargetModel, TargetShape, export_target
 
 VOCAB = 64
 TEXT = (3, 9, 60, 9, 3, 1, 44, 7, 12, 50)

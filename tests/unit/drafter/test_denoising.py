@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.core.denoising import OnePass, Refined, least_confidence, log_odds
-from drafter_service.core.lattice import NEVER
-from drafter_service.core.passes import MASK, Pass
-from drafter_service.core.proposals import argmax_path
-from foredraft.noise import gumbel
+from drafter_service.proposals.denoising import OnePass, Refined, least_confidence, log_odds
+from drafter_service.proposals.lattice import NEVER
+from drafter_service.proposals.passes import MASK, Pass
+from drafter_service.proposals.proposals import argmax_path
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.unit.drafter.scripted import EOS, driven, scores_of, settled
 

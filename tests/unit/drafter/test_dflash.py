@@ -18,12 +18,12 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM
 
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.families.injected import InjectedDrafter
 from drafter_service.load import load_engine, load_model, load_strategies
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.families.injected import InjectedDrafter
+from drafter_service.models.port import BlockRequest
 from foredraft.errors import ConfigError, InvalidRequest, WeightsError
-from foredraft.features import size
-from foredraft.fusion import read_fusion
+from foredraft.features.fusion import read_fusion
+from foredraft.features.wire import size
 from foredraft.types import DraftBlock, FirstTokens, Proposal, SamplingParams
 from tests.unit.dflash_pair import (
     BLOCK,

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from drafter_service.config import DrafterConfig
-from drafter_service.families.diffusion_gemma import DiffusionGemmaDrafter
 from drafter_service.load import load_model
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.families.diffusion_gemma import DiffusionGemmaDrafter
+from drafter_service.models.port import BlockRequest
 from foredraft.errors import WeightsError
-from foredraft.streams import uniform
+from foredraft.noise.streams import uniform
 from tests.unit.drafter.checkpoints import CANVAS, EOS, VOCAB, write_diffusion_gemma
 
 # Longer and shorter than the window of the sliding layers, which is 6.

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.draft_tree import TreeParams, TreeScores, grow, log_odds, mixed
-from drafter_service.core.proposals import tree_block
 from drafter_service.draws import DraftTree
-from foredraft.noise import gumbel
-from foredraft.tree import branch, check_parents
+from drafter_service.proposals.draft_tree import TreeParams, TreeScores, grow, log_odds, mixed
+from drafter_service.proposals.proposals import tree_block
+from foredraft.decoding.tree import branch, check_parents
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.unit.drafter.scripted import EOS, scores_of
 from tests.unit.drafter.test_path_search import blocks

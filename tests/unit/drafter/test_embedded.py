@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
+from drafter_service.models.port import BlockRequest
 
 CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
 TEXT = [5, 9, 33, 7, 12, 50, 3, 9, 9, 21]

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from drafter_service.config import DrafterConfig
-from drafter_service.families.adapter import FamilyDrafter
 from drafter_service.load import load_engine, load_model
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.families.adapter import FamilyDrafter
+from drafter_service.models.port import BlockRequest
 from foredraft.errors import WeightsError
 from tests.unit.drafter.public_checkpoints import (
     CASES,

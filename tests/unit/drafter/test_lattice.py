@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from drafter_service.core.lattice import NEVER, generated_len, prune
+from drafter_service.proposals.lattice import NEVER, generated_len, prune
 from tests.unit.drafter.scripted import EOS, scores_of
 
 

@@ -10,7 +10,7 @@ import torch
 
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
+from drafter_service.proposals.proposals import NO_GUESS, Drafted, copied_path
 from drafter_service.strategies import Lookup
-from foredraft.lookup import continuation
+from foredraft.ngram.lookup import continuation
 
 EOS = 0
 

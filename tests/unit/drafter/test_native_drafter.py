@@ -12,14 +12,14 @@ from tokenizers import Tokenizer
 
 from drafter_service import load
 from drafter_service.config import DrafterConfig
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.linear import FloatLinear, Int8Linear
 from drafter_service.model.native import built, isas
-from drafter_service.model.native_drafter import NativeDrafter
-from drafter_service.model.packed import supports
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.compiled.drafter import NativeDrafter
+from drafter_service.models.compiled.packed_weights import supports
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
+from drafter_service.models.port import BlockRequest
 
 KERNELS = built()
 ISAS = isas(KERNELS) if KERNELS else []

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.causal_scorer import EdgeScorer, Mixture
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import Tree, TreeParams, TreeScores, grow
-from drafter_service.core.lattice import NEVER, BlockScores
-from drafter_service.core.path_search import BeamSearch, SearchParams
 from drafter_service.model.native import built
-from drafter_service.model.native_noise import best_noise
-from drafter_service.model.native_searches import NativeBeam, NativeTree
-from foredraft.noise import gumbel
-from foredraft.tree import branch, check_parents
+from drafter_service.models.compiled.noise import best_noise
+from drafter_service.models.compiled.searches import NativeBeam, NativeTree
+from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.draft_tree import Tree, TreeParams, TreeScores, grow
+from drafter_service.proposals.lattice import NEVER, BlockScores
+from drafter_service.proposals.path_search import BeamSearch, SearchParams
+from foredraft.decoding.tree import branch, check_parents
+from foredraft.noise.gumbel import gumbel
 from tests.unit.drafter.scripted import EOS
 
 pytestmark = pytest.mark.skipif(built() is None, reason="not built")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from drafter_service.model.linear import FloatLinear
-from drafter_service.model.port import FILLED, BlockRequest
+from drafter_service.models.embedded.linear import FloatLinear
+from drafter_service.models.port import FILLED, BlockRequest
 from tests.unit.drafter.test_embedded import CONFIG, TEXT, fresh, model, same, served
 
 N = len(TEXT)

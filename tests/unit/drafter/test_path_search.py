@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.causal_scorer import EdgeScorer, Mixture, Uniform
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.lattice import NEVER, BlockScores, prune
-from drafter_service.core.path_search import SearchParams, beam_search
+from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture, Uniform
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.lattice import NEVER, BlockScores, prune
+from drafter_service.proposals.path_search import SearchParams, beam_search
 from tests.unit.drafter.scripted import EOS, scores_of
 
 VOCAB = 8

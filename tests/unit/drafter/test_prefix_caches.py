@@ -11,9 +11,9 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from drafter_service.families.adapter import FamilyDrafter
 from drafter_service.load import load_model
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.families.adapter import FamilyDrafter
+from drafter_service.models.port import BlockRequest
 from tests.unit.drafter.checkpoints import write_mdlm
 from tests.unit.drafter.public_checkpoints import CASES, MASK, Case, config_of, expected, write
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from drafter_service.core.causal_scorer import Uniform
-from drafter_service.core.lattice import NEVER
-from drafter_service.core.path_search import BeamSearch, SearchParams
-from drafter_service.core.proposals import (
+from drafter_service.proposals.causal_scorer import Uniform
+from drafter_service.proposals.lattice import NEVER
+from drafter_service.proposals.path_search import BeamSearch, SearchParams
+from drafter_service.proposals.proposals import (
     Drafted,
     argmax_path,
     coupled_path,
@@ -12,7 +12,7 @@ from drafter_service.core.proposals import (
     process,
     shared_noise,
 )
-from foredraft.noise import gumbel
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.unit.drafter.scripted import EOS, scores_of
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from drafter_service.core.proposals import Drafted, coupled_path
-from drafter_service.core.sampled import TOTAL, draw, quantise, sampled_path
+from drafter_service.proposals.proposals import Drafted, coupled_path
+from drafter_service.proposals.sampled import TOTAL, draw, quantise, sampled_path
 from foredraft.limits import check_candidates
-from foredraft.streams import DRAFT, substream, uniform
+from foredraft.noise.streams import DRAFT, substream, uniform
 from foredraft.types import Candidates, SamplingParams
 from tests.unit.drafter.scripted import EOS, scores_of
 

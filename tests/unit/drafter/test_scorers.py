@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.core.causal_scorer import EdgeScorer, KenLMScorer, Mixture, Uniform
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.lattice import NEVER, BlockScores, Lattice
-from drafter_service.core.ngram_table import NgramTable
-from drafter_service.core.path_search import SearchParams, beam_search
-from drafter_service.core.static_ngram import StaticNgram
-from training.arpa import Words, save_arpa
-from training.kneser_ney import count_ngrams, estimate
+from drafter_service.proposals.causal_scorer import EdgeScorer, KenLMScorer, Mixture, Uniform
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.lattice import NEVER, BlockScores, Lattice
+from drafter_service.proposals.ngram_table import NgramTable
+from drafter_service.proposals.path_search import SearchParams, beam_search
+from drafter_service.proposals.static_ngram import StaticNgram
+from training.proxy.arpa import Words, save_arpa
+from training.proxy.kneser_ney import count_ngrams, estimate
 
 VOCAB = 6
 

@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.core.denoising import OnePass, Refined
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.passes import MASK, Pass
-from drafter_service.core.proposals import NO_GUESS, Drafted, coupled_path
-from drafter_service.core.sampled import sampled_path
 from drafter_service.draws import Argmax, Coupled, Sampled
+from drafter_service.proposals.denoising import OnePass, Refined
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.passes import MASK, Pass
+from drafter_service.proposals.proposals import NO_GUESS, Drafted, coupled_path
+from drafter_service.proposals.sampled import sampled_path
 from drafter_service.strategies import (
     Autoregressive,
     Diffusion,
@@ -22,7 +22,7 @@ from drafter_service.strategies import (
     Lookup,
     Opening,
 )
-from foredraft.noise import gumbel
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.unit.drafter.scripted import EOS, counting, driven, scores_of
 

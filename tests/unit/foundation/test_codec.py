@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft import codec, direct_codec
-from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.codec import lease as direct_codec
+from foredraft.codec import records as codec
 from foredraft.errors import InvalidRequest
+from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.limits import (
     MAX_DEADLINE_US,
     MAX_DIRECT_ROUNDS,
@@ -21,7 +22,7 @@ from foredraft.limits import (
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
-from foredraft.text_tree import TextTreeParams
+from foredraft.ngram.tree import TextTreeParams
 from foredraft.types import (
     Acceptance,
     Base,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft import errors, limits
-from foredraft.prefix import EMPTY_PREFIX_HASH, extend_hash, hash_prefix
+from foredraft.decoding.prefix import EMPTY_PREFIX_HASH, extend_hash, hash_prefix
 from foredraft.strict import StrictModel, parse
 from foredraft.types import SamplingParams
 

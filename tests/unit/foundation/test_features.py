@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from foredraft import limits
 from foredraft.errors import InvalidRequest, WeightsError
-from foredraft.features import Chunks, check, is_finite, size, split
-from foredraft.fusion import read_fusion
+from foredraft.features.fusion import read_fusion
+from foredraft.features.wire import Chunks, check, is_finite, size, split
 
 
 def test_every_bfloat16_is_judged_as_torch_judges_it() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from foredraft.noise import _log, gumbel
-from foredraft.streams import ACCEPT, DRAFT, RESIDUAL, stream_key, substream
-from foredraft.streams import uniform as uniform_of
+from foredraft.noise.gumbel import _log, gumbel
+from foredraft.noise.streams import ACCEPT, DRAFT, RESIDUAL, stream_key, substream
+from foredraft.noise.streams import uniform as uniform_of
 
 # Every test is deterministic; at this level a good generator fails none of them.
 ALPHA = 1e-4
@@ -143,7 +143,7 @@ def test_our_logarithm_is_accurate() -> None:
 
 def test_torch_gives_the_same_bits() -> None:
     torch = pytest.importorskip("torch")
-    from foredraft.noise import gumbel_of_hash, gumbel_torch, hash_torch
+    from foredraft.noise.gumbel import gumbel_of_hash, gumbel_torch, hash_torch
 
     tokens = np.concatenate([np.arange(2000), [31_999, (1 << 31) - 1]])
     for seed in (0, 42, (1 << 64) - 1):
@@ -162,7 +162,7 @@ def test_torch_gives_the_same_bits() -> None:
 
 def test_torch_bits_do_not_depend_on_shape_or_threads() -> None:
     torch = pytest.importorskip("torch")
-    from foredraft.noise import gumbel_torch
+    from foredraft.noise.gumbel import gumbel_torch
 
     keys = torch.tensor([stream_key(7, p) for p in range(33)])[:, None]
     whole = gumbel_torch(keys, torch.arange(1001))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.followers import Followers, mix
-from foredraft.text_tree import NOTHING, TextTreeParams, text_tree
-from foredraft.tree import branch, check_parents
+from foredraft.decoding.tree import branch, check_parents
+from foredraft.ngram.index import Followers, mix
+from foredraft.ngram.tree import NOTHING, TextTreeParams, text_tree
 
 texts = st.lists(st.integers(0, 4), max_size=30)
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.errors import InvalidRequest
-from foredraft.tree import (
+from foredraft.decoding.tree import (
     ROOT,
     below,
     branch,
@@ -18,6 +17,7 @@ from foredraft.tree import (
     follow,
     is_path,
 )
+from foredraft.errors import InvalidRequest
 
 #      prefix
 #     a      b

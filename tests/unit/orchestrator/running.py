@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from deployments.orchestrator.config import FixedConfig, OrchestratorConfig
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.report import SpeculationReport
-from deployments.orchestrator.request import GenerationRequest
 from foredraft.types import DraftBlock, Origin, Propose
+from orchestrator.config import FixedConfig, OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.report import SpeculationReport
+from orchestrator.request import GenerationRequest
 from tests.unit.orchestrator.scripted import (
     Collected,
     DraftScript,

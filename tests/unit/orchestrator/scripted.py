@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from deployments.orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
-from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.decoding.tree import ROOT, explicit
 from foredraft.errors import PrefixMismatch, Unavailable
-from foredraft.prefix import hash_prefix
-from foredraft.tree import ROOT, explicit
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -22,6 +20,8 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
+from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
+from orchestrator.request import GenerationRequest, StepEvent, Summary
 
 VOCAB = 50
 MODEL = ModelInfo(VOCAB, 4096, "tokenizer", "exact", "scripted")

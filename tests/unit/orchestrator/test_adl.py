@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.orchestrator.adl import (
+from foredraft.errors import ConfigError
+from foredraft.strict import parse
+from orchestrator.config import DiffuSpecConfig, OrchestratorConfig, PlainConfig
+from orchestrator.length.controllers import (
     PLAIN,
     AcceptanceController,
     DiffuSpecController,
@@ -16,9 +19,6 @@ from deployments.orchestrator.adl import (
     FixedController,
     Observation,
 )
-from deployments.orchestrator.config import DiffuSpecConfig, OrchestratorConfig, PlainConfig
-from foredraft.errors import ConfigError
-from foredraft.strict import parse
 
 PAPER = DiffuSpecController(k_min=20, k_max=30, rho=0.5, delta=10)
 

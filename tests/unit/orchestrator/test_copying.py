@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 import tests.unit.orchestrator.scripted as scripted
-from deployments.orchestrator.committed import CommittedPrefix
-from deployments.orchestrator.config import FixedConfig, HybridConfig
-from deployments.orchestrator.copying import copied
 from foredraft.types import Base, DraftBlock, Proposal, Propose
+from orchestrator.config import FixedConfig, HybridConfig
+from orchestrator.session.committed_prefix import CommittedPrefix
+from orchestrator.session.ngram_draft import copied
 from tests.unit.orchestrator.running import run, wrong
 from tests.unit.orchestrator.scripted import (
     ScriptedDrafter,

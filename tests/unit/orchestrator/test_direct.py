@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from deployments.orchestrator.direct import DirectStream, Lead, Order
-from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, SamplingParams, Verdict
+from orchestrator.drive.lease import DirectStream, Lead, Order
 
 
 def source() -> DraftSource:

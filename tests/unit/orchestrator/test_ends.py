@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import StepEvent
 from foredraft.errors import (
     DeadlineExceeded,
 )
 from foredraft.types import DraftBlock
+from orchestrator.drive.pipeline import generate
+from orchestrator.request import StepEvent
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
     ScriptedDrafter,

@@ -9,12 +9,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deployments.orchestrator.config import FixedConfig
 from foredraft.errors import (
     ForedraftError,
     Unavailable,
 )
 from foredraft.types import DraftBlock, Propose
+from orchestrator.config import FixedConfig
 from tests.unit.orchestrator.running import FIXED, run
 from tests.unit.orchestrator.scripted import (
     ScriptedDrafter,

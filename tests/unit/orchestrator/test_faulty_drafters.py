@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.orchestrator.config import BreakerConfig
 from foredraft.errors import (
     InvalidRequest,
     Unavailable,
 )
 from foredraft.types import DraftBlock, DraftOpened, Propose
+from orchestrator.config import BreakerConfig
 from tests.unit.orchestrator.running import FIXED, a_millisecond, run
 from tests.unit.orchestrator.scripted import (
     MODEL,

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.orchestrator.pipeline import generate
 from foredraft.errors import (
     CorruptModelOutput,
     Overloaded,
     Unavailable,
 )
+from orchestrator.drive.pipeline import generate
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
     MODEL,

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.orchestrator.session import Session
 from foredraft import limits
-from foredraft.features import size
+from foredraft.features.wire import size
 from foredraft.types import (
     Acceptance,
     DraftBlock,
@@ -20,6 +19,7 @@ from foredraft.types import (
     Propose,
     Verdict,
 )
+from orchestrator.session.session import Session
 from tests.unit.orchestrator.scripted import MODEL, PROMPT, continuation, decide, request
 
 WIDTH = 2
@@ -187,7 +187,7 @@ def test_spoilt_features_cost_the_drafter_and_no_token(spoilt: bytes, why: str) 
 
 
 def test_what_a_session_may_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.orchestrator.features.MAX_FEATURES", size(44, WIDTH))
+    monkeypatch.setattr("orchestrator.session.features.MAX_FEATURES", size(44, WIDTH))
     session, _ = opened()
     attach(session)
     assert session.mismatch == f"features of 45 tokens exceed {size(44, WIDTH)} bytes"

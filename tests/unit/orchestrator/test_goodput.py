@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.orchestrator.adl import Cost, Observation
-from deployments.orchestrator.config import GoodputConfig
-from deployments.orchestrator.goodput import GoodputController, GoodputState, Line
+from orchestrator.config import GoodputConfig
+from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.goodput import GoodputController, GoodputState, Line
 
 
 def controller(**fields: object) -> GoodputController:

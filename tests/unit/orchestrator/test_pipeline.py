@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from deployments.orchestrator.memory import Memory
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import StepEvent, Summary
 from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
+from orchestrator.drive.pipeline import generate
+from orchestrator.memory import Memory
+from orchestrator.request import StepEvent, Summary
 from tests.unit.orchestrator.running import FIXED, run, wrong
 from tests.unit.orchestrator.scripted import (
     PROMPT,

@@ -16,10 +16,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from deployments.orchestrator.session import Session
-from foredraft.direct import DirectRound
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
-from foredraft.prefix import hash_prefix
+from foredraft.lease import DirectRound
 from foredraft.types import (
     Acceptance,
     DraftBlock,
@@ -30,6 +29,7 @@ from foredraft.types import (
     Round,
     Verdict,
 )
+from orchestrator.session.session import Session
 from tests.unit.orchestrator.scripted import (
     MODEL,
     PROMPT,

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
 from foredraft.types import (
     Acceptance,
@@ -19,6 +18,7 @@ from foredraft.types import (
     Propose,
     Verdict,
 )
+from orchestrator.session.session import Session
 from tests.unit.orchestrator.scripted import MODEL, PROMPT, request
 
 OPENED = DraftOpened(MODEL, 16)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from deployments.orchestrator.session import Session
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import DraftBlock, Origin, Propose, Round, Verdict
+from orchestrator.session.session import Session
 from tests.unit.orchestrator.test_session_rules import ask, commit, opened_session
 
 #  prefix - 7 - 9 - 12

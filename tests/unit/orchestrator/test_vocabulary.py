@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.orchestrator.vocabulary import differ, same, within
-from foredraft.tree import branch, explicit, is_tree
+from foredraft.decoding.tree import branch, explicit, is_tree
 from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Propose
+from orchestrator.session.compatibility import differ, same, within
 from tests.unit.orchestrator.running import run
 from tests.unit.orchestrator.scripted import (
     MODEL,

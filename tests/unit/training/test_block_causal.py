@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from drafter_service.model.block_causal import (
+from drafter_service.models.embedded.block_causal import (
     COMMITTED,
     BlockCausalConfig,
     BlockCausalDLM,

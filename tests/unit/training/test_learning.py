@@ -11,14 +11,30 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
-from training.distill import DistillLoss, DistillRun, drafter_from_drafter, drafter_from_target
-from training.distill_data import make_batch, pack_blocks
-from training.evaluate import accepted_lengths, drafts_everywhere, repetition_rate, walk_rounds
-from training.generate import Continuations, Decoder, continue_prompts, gumbel
-from training.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
-from training.schedule import TimedWSD
-from training.target_model import TargetModel, TargetShape, export_target, grown, load_target
-from verifier_service.model.checkpoint import load_config
+from training.corpus.distill_data import make_batch, pack_blocks
+from training.embedded.distill import (
+    DistillLoss,
+    DistillRun,
+    drafter_from_drafter,
+    drafter_from_target,
+)
+from training.embedded.evaluate import (
+    accepted_lengths,
+    drafts_everywhere,
+    repetition_rate,
+    walk_rounds,
+)
+from training.embedded.generate import Continuations, Decoder, continue_prompts, gumbel
+from training.embedded.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
+from training.embedded.schedule import TimedWSD
+from training.embedded.target_model import (
+    TargetModel,
+    TargetShape,
+    export_target,
+    grown,
+    load_target,
+)
+from verifier_service.models.checkpoint import load_config
 
 SHAPE = TargetShape(vocab=64, hidden=32, layers=3, heads=2, intermediate=48, max_positions=128)
 

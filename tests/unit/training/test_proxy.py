@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from drafter_service.core.ngram_table import NgramTable
-from training.arpa import Ints, Words
+from drafter_service.proposals.ngram_table import NgramTable
 from training.cli import app
-from training.generate import TOP, Continuations
-from training.proxy import proxy_rows, split_texts, to_table, train_proxy
-from training.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.corpus.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.embedded.generate import TOP, Continuations
+from training.proxy.arpa import Ints, Words
+from training.proxy.proxy import proxy_rows, split_texts, to_table, train_proxy
 
 WORDS = Words(30)
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foredraft.prefix import hash_prefix
-from foredraft.tree import branch
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.decoding.tree import branch
 from foredraft.types import (
     Acceptance,
     Base,
@@ -18,10 +18,10 @@ from foredraft.types import (
     SamplingParams,
     VerifyOpen,
 )
-from verifier_service.core.block_pool import BlockPool
-from verifier_service.core.kv_blocks import KvBlocks
-from verifier_service.engine import VerifierEngine
-from verifier_service.model.port import Segment
+from verifier_service.kv.block_pool import BlockPool
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.models.port import Segment
+from verifier_service.targets.engine import VerifierEngine
 
 VOCAB = 100
 

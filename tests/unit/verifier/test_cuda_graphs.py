@@ -14,13 +14,13 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from foredraft.errors import ConfigError
 from tests.unit.verifier.test_target_models import SIZES
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import fitting, load_target
-from verifier_service.model.attention import MatmulAttention
-from verifier_service.model.attention_flex import FlexAttention
-from verifier_service.model.cuda_graphs import MOST_ROWS, CallAgain, GraphedForward
-from verifier_service.model.hf import TransformersForward, kv_shape, load_model
-from verifier_service.model.paged import PagedModel, warm_up
-from verifier_service.model.port import Segment, alloc
+from verifier_service.load import fitting, load_target
+from verifier_service.models.attention.flex import FlexAttention
+from verifier_service.models.attention.reference import MatmulAttention
+from verifier_service.models.cuda_graphs import MOST_ROWS, CallAgain, GraphedForward
+from verifier_service.models.paged import PagedModel, warm_up
+from verifier_service.models.port import Segment, alloc
+from verifier_service.models.transformers_forward import TransformersForward, kv_shape, load_model
 
 CPU = torch.device("cpu")
 TEXT = np.random.default_rng(0).integers(0, 256, 200).tolist()

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, InvalidRequest, Overloaded, WeightsError
-from foredraft.features import size
-from foredraft.fusion import read_fusion
-from foredraft.prefix import hash_prefix
+from foredraft.features.fusion import read_fusion
+from foredraft.features.wire import size
 from foredraft.types import SamplingParams, Verdict, VerifyOpen
 from tests.unit.dflash_pair import HIDDEN, VOCAB, as_tensor, fused, write_drafter, write_target
 from tests.unit.verifier.scripted import BLOCK, RandomModel, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
-from verifier_service.engine import VerifierEngine
-from verifier_service.loading import load_engine, load_target
-from verifier_service.model.fused import FusedModel
-from verifier_service.model.hf import TransformersForward
+from verifier_service.load import load_engine, load_target
 from verifier_service.model.native import isas, library
-from verifier_service.model.native_forward import NativeForward
-from verifier_service.model.port import Segment
+from verifier_service.models.compiled.forward import NativeForward
+from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.port import Segment
+from verifier_service.models.transformers_forward import TransformersForward
+from verifier_service.targets.engine import VerifierEngine
 
 WIDTH = 2
 KERNELS = library()

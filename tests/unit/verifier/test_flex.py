@@ -13,11 +13,17 @@ from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3Fo
 from foredraft.limits import MAX_DRAFT
 from tests.unit.verifier.test_target_models import SIZES, TEXT, in_chunks, own_logits
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_target
-from verifier_service.model.attention import Attention, Kv, KvShape, MatmulAttention, Rows
-from verifier_service.model.attention_flex import FlexAttention, attend_tiles, flex
-from verifier_service.model.flex_plan import fields, fill, shape_of, shapes
-from verifier_service.model.port import Segment, alloc
+from verifier_service.load import load_target
+from verifier_service.models.attention.flex import FlexAttention, attend_tiles, flex
+from verifier_service.models.attention.flex_plan import fields, fill, shape_of, shapes
+from verifier_service.models.attention.reference import (
+    Attention,
+    Kv,
+    KvShape,
+    MatmulAttention,
+    Rows,
+)
+from verifier_service.models.port import Segment, alloc
 
 LONGEST, POOL, BLOCK = 512, 14, 64
 CPU = torch.device("cpu")

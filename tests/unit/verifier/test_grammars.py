@@ -17,8 +17,8 @@ from foredraft.model_files import tokenizer_file
 from foredraft.types import Grammar, GrammarKind, SamplingParams
 from tests.unit.verifier.scripted import CountingModel, kv_of, make_engine, opening, round_after
 from tests.unit.verifier.test_logits import verdict_of
-from verifier_service.engine import VerifierEngine
-from verifier_service.grammars import TokenGrammars
+from verifier_service.rules.grammars import TokenGrammars
+from verifier_service.targets.engine import VerifierEngine
 
 FOLDER = "models/embedded/tokenizer"
 TOKENIZER = Tokenizer.from_file(model_path(f"{FOLDER}/tokenizer.json"))

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foredraft.errors import InvalidRequest, Overloaded
-from verifier_service.core.block_pool import BlockPool, Digests
-from verifier_service.core.kv_blocks import KvBlocks
+from verifier_service.kv.block_pool import BlockPool, Digests
+from verifier_service.kv.block_table import KvBlocks
 
 SIZE = 4
 

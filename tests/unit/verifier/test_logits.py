@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from foredraft.errors import InvalidRequest
 from foredraft.types import LogitsParams, Round, SamplingParams, TokenLogprobs, Verdict
 from tests.unit.verifier.scripted import RandomModel, make_engine, opening, round_after
-from verifier_service.core.logits import Shaper
-from verifier_service.core.logprobs import token_logprobs
-from verifier_service.engine import VerifierEngine
+from verifier_service.rules.logits import Shaper
+from verifier_service.rules.logprobs import token_logprobs
+from verifier_service.targets.engine import VerifierEngine
 
 INF = math.inf
 ROW = (1.0, -1.0, 2.0, 0.5)

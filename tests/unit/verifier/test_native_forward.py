@@ -9,12 +9,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from verifier_service import loading, numerics
+from verifier_service import load as loading
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_target
+from verifier_service.load import load_target
 from verifier_service.model.native import isas, library
-from verifier_service.model.native_weights import Arena, pack
-from verifier_service.model.port import Segment, alloc
+from verifier_service.models import numerics
+from verifier_service.models.compiled.weights import Arena, pack
+from verifier_service.models.port import Segment, alloc
 
 KERNELS = library()
 ISAS = isas(KERNELS) if KERNELS else []

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.busy import BusyMeter
-from verifier_service.core.acceptance import keep_while_equal
-from verifier_service.core.batching import Share, Work, plan
+from foredraft.rpc.busy import BusyMeter
+from verifier_service.rules.acceptance import keep_while_equal
+from verifier_service.schedule.batching import Share, Work, plan
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from foredraft.errors import ConfigError
 from foredraft.types import SamplingParams, Verdict
 from tests.unit.verifier.scripted import opening, round_after
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine, load_target
-from verifier_service.model.port import Segment, alloc
-from verifier_service.quantization import quantizer
+from verifier_service.load import load_engine, load_target
+from verifier_service.models.port import Segment, alloc
+from verifier_service.models.quantization import quantizer
 
 SIZES = {
     "vocab_size": 256,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.types import Acceptance, Candidates, SamplingParams, Verdict
 from tests.unit.verifier.scripted import RandomModel, make_engine, opening, round_after
-from verifier_service.core.rules import Coupled, Independent, rule_of
-from verifier_service.core.sampling import gumbel_argmax
+from verifier_service.rules.rules import Coupled, Independent, rule_of
+from verifier_service.rules.sampling import gumbel_argmax
 
 VOCAB = 6
 WARM = SamplingParams(temperature=0.8, top_p=0.95, seed=5)

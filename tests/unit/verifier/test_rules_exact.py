@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from foredraft.types import Acceptance, Candidates
-from verifier_service.core.acceptance import keep_while_equal
-from verifier_service.core.rejection import next_weights, one_hot
-from verifier_service.core.rules import METHODS
+from verifier_service.rules.acceptance import keep_while_equal
+from verifier_service.rules.rejection import next_weights, one_hot
+from verifier_service.rules.rules import METHODS
 
 EXACT = (Acceptance.REJECTION, Acceptance.BLOCK)
 SIZES = [(2, 1), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]

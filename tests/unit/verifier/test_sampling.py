@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from foredraft.noise import gumbel
+from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
-from verifier_service.core.sampling import Draw, choose, gumbel_argmax, process
 from verifier_service.model.native import library
-from verifier_service.model.sampling_native import best_argmax, best_choice
+from verifier_service.models.compiled.sampling import best_argmax, best_choice
+from verifier_service.rules.sampling import Draw, choose, gumbel_argmax, process
 
 PARAMS = st.builds(
     SamplingParams,

@@ -7,7 +7,7 @@ import pytest
 
 from foredraft.types import SamplingParams, Verdict
 from tests.unit.verifier.scripted import RandomModel, make_engine, opening, round_after
-from verifier_service.scores import scores
+from verifier_service.targets.scores import scores
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SamplingParams(temperature=0.7, seed=3)])

@@ -29,19 +29,19 @@ from transformers import (
     T5Config,
 )
 
+from foredraft.decoding.tree import branch
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import eos_token_ids
-from foredraft.tree import branch
 from tests.unit.verifier.scripted import VOCAB, CountingModel
-from verifier_service import numerics
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine, load_target
-from verifier_service.model.attention import KvShape, MatmulAttention, Rows
-from verifier_service.model.attention_native import NativeAttention
-from verifier_service.model.checkpoint import windows
-from verifier_service.model.hf import filled
+from verifier_service.load import load_engine, load_target
 from verifier_service.model.native import library
-from verifier_service.model.port import Segment, alloc
+from verifier_service.models import numerics
+from verifier_service.models.attention.reference import KvShape, MatmulAttention, Rows
+from verifier_service.models.checkpoint import windows
+from verifier_service.models.compiled.attention import NativeAttention
+from verifier_service.models.port import Segment, alloc
+from verifier_service.models.transformers_forward import filled
 
 SIZES = {
     "vocab_size": 256,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from foredraft.tree import ROOT, branch
-from verifier_service import numerics
+from foredraft.decoding.tree import ROOT, branch
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_target
-from verifier_service.model.attention import KvShape, MatmulAttention, Rows
-from verifier_service.model.attention_native import NativeAttention
+from verifier_service.load import load_target
 from verifier_service.model.native import library
-from verifier_service.model.port import Segment, alloc
+from verifier_service.models import numerics
+from verifier_service.models.attention.reference import KvShape, MatmulAttention, Rows
+from verifier_service.models.compiled.attention import NativeAttention
+from verifier_service.models.port import Segment, alloc
 
 TARGET = Path(__file__).parents[3] / "models/embedded/target"
 VOCAB = 4096
