@@ -92,12 +92,6 @@ class VerifierConfig(StrictModel):
     row_budget: int = Field(
         default=256, ge=2, description="Most rows (tokens of all sessions) in one forward pass."
     )
-    idle_steps: int = Field(
-        default=0,
-        ge=0,
-        le=16,
-        description="Tokens that a session is decoded ahead of its next round while nothing waits.",
-    )
     prefill_rows: int = Field(
         default=64,
         ge=1,
