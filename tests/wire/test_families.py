@@ -14,7 +14,8 @@ import pytest
 
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
-from drafter_service.server import DrafterServer, serve
+from drafter_service.server import serve
+from foredraft.rpc.server import ServiceServer
 from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
 from orchestrator.config import DraftConfig, OrchestratorConfig
 from orchestrator.drive.pipeline import generate
@@ -44,7 +45,7 @@ PROPOSALS = (Proposal.COUPLED, Proposal.CPS, Proposal.TREE, Proposal.SAMPLED, Pr
 
 
 @asynccontextmanager
-async def serving(name: str, folder: Path) -> AsyncIterator[tuple[DrafterServer, DrafterClient]]:
+async def serving(name: str, folder: Path) -> AsyncIterator[tuple[ServiceServer, DrafterClient]]:
     """Write a family's checkpoint, and serve it."""
     WRITERS[name](folder)
     config = DrafterConfig.model_validate(
@@ -124,7 +125,7 @@ async def decoded(client: DrafterClient, runner: Runner, steps: int | None) -> l
 @pytest.mark.parametrize("name", WRITERS)
 async def test_decoding_is_lossless(name: str, tmp_path: Path) -> None:
     runner = Runner(lambda: make_engine(RandomModel(vocab=VOCAB)))
-    await runner.ready()
+    await runner.start()
     try:
         async with serving(name, tmp_path / "model") as (server, client):
             plain = await decoded(client, runner, None)

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
+    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -227,7 +228,7 @@ async def test_a_silent_session_is_ended():
     async with running(idle_ttl_s=0.1) as (server, client):
         stream = await client.open(opening())
         await until(lambda: server.stats()["sessions"] == 0)
-        with pytest.raises(Unavailable):
+        with pytest.raises(DeadlineExceeded):
             await stream.verify(round_after((1, 2, 3)))
 
 
