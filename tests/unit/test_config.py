@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.config import DEFAULT_FILE, IMPORT_PATH, ROOT, located, read
+from deployments.config import DATA, DEFAULT_FILE, IMPORT_PATH, ForedraftConfig, located, read
+from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from verifier_service.config import FeaturesConfig, VerifierConfig
@@ -82,9 +83,53 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "nothing.yaml")
 
 
-def test_relative_folders_are_the_projects_own() -> None:
-    drafter = DrafterConfig(model=Path("models/d"), target=Path("/models/t"))
-    verifier = VerifierConfig(model=Path("m"), features=FeaturesConfig(model=Path("models/d")))
-    assert located(drafter) == DrafterConfig(model=ROOT / "models/d", target=Path("/models/t"))
-    assert located(verifier).features == FeaturesConfig(model=ROOT / "models/d")
-    assert located(DrafterConfig(model=Path("d"))) == DrafterConfig(model=ROOT / "d")
+def folder(parent: Path, name: str) -> Path:
+    found = parent / name
+    found.mkdir(parents=True)
+    return found
+
+
+def test_a_relative_path_is_looked_for_beside_the_file_then_among_our_own(tmp_path: Path) -> None:
+    mine = folder(tmp_path, "models/mine")
+
+    def change(values: Any) -> None:
+        values["applications"][0]["args"]["drafter"]["service"] = {"model": "models/mine"}
+
+    args = read(write(tmp_path, change)).application.args
+    assert args.drafter.service.model == mine
+    assert args.verifier.service.model == DATA / "models/embedded/target"
+    assert args.tokenizer == DATA / "models/embedded/tokenizer"
+    assert (args.tokenizer / "tokenizer.json").is_file()
+
+
+def test_every_path_of_a_configuration_is_found(tmp_path: Path) -> None:
+    here, there = folder(tmp_path, "here"), folder(tmp_path, "there")
+    both, second = folder(here, "both"), folder(there, "second")
+    folder(there, "both")
+    verifier = VerifierConfig(model=Path("both"), features=FeaturesConfig(model=Path("second")))
+    found = with_absolute_paths(verifier, (here, there))
+    assert found.model == both
+    assert found.features == FeaturesConfig(model=second)
+    drafter = DrafterConfig(model=Path("/models/d"), target=Path("second"), tokenizer=None)
+    assert with_absolute_paths(drafter, (here, there)) == drafter.model_copy(
+        update={"target": second}
+    )
+
+
+def test_a_path_that_is_nowhere_names_its_key_and_both_places(tmp_path: Path) -> None:
+    def change(values: Any) -> None:
+        values["applications"][0]["args"]["verifier"]["service"]["model"] = "Qwen/Qwen2.5-0.5B"
+
+    with pytest.raises(ConfigError) as caught:
+        read(write(tmp_path, change))
+    assert caught.value.param == "verifier.service.model"
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in ("verifier.service.model", "Qwen/Qwen2.5-0.5B", str(tmp_path), str(DATA), "local"):
+        assert part in message
+
+
+def test_the_default_configuration_finds_the_embedded_pair() -> None:
+    config = located(ForedraftConfig())
+    assert config.verifier.service.model == DATA / "models/embedded/target"
+    assert located(config) == config
