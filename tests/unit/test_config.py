@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from deployments.config import DATA, DEFAULT_FILE, IMPORT_PATH, ForedraftConfig, located, read
+from deployments.config import (
+    DATA,
+    DEFAULT_FILE,
+    IMPORT_PATH,
+    ForedraftConfig,
+    ServeFile,
+    located,
+    read,
+)
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from foredraft.strict import StrictModel
+from orchestrator.config import OrchestratorConfig
 from verifier_service.config import FeaturesConfig, VerifierConfig
 
 
@@ -133,3 +143,22 @@ def test_the_default_configuration_finds_the_embedded_pair() -> None:
     config = located(ForedraftConfig())
     assert config.verifier.service.model == DATA / "models/embedded/target"
     assert located(config) == config
+
+
+def models(kind: Any) -> set[type[StrictModel]]:
+    """Return the configuration models within a type, itself included."""
+    found = {kind} if isinstance(kind, type) and issubclass(kind, StrictModel) else set()
+    inner = [field.annotation for one in found for field in one.model_fields.values()]
+    return found.union(*map(models, [*inner, *get_args(kind)]))
+
+
+def test_every_field_is_described() -> None:
+    found = models(ServeFile)
+    assert {DrafterConfig, VerifierConfig, FeaturesConfig, OrchestratorConfig} <= found
+    bare = [
+        f"{model.__name__}.{name}"
+        for model in found
+        for name, field in model.model_fields.items()
+        if not (field.description or "").endswith(".")
+    ]
+    assert bare == []

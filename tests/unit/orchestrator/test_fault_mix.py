@@ -14,7 +14,7 @@ from foredraft.errors import (
     Unavailable,
 )
 from foredraft.types import DraftBlock, Propose
-from orchestrator.config import FixedConfig
+from orchestrator.length.config import FixedConfig
 from tests.unit.orchestrator.running import FIXED, run
 from tests.unit.orchestrator.scripted import (
     ScriptedDrafter,
