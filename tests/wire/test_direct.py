@@ -20,7 +20,7 @@ from orchestrator.config import (
 )
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest
-from tests.wire.direct_pair import (
+from tests.support.direct_pair import (
     DIRECT,
     NEW,
     PLAIN_TOKENS,

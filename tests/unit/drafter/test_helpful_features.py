@@ -24,8 +24,8 @@ from foredraft.errors import InvalidRequest
 from foredraft.features.fusion import Fusion
 from foredraft.features.wire import size
 from foredraft.types import Base, DraftBlock, Propose
-from tests.unit.drafter.scripted import ScriptedLM, counting, engine_of, opening
-from tests.unit.drafter.test_native_drafter import CACHE, CONFIG, ISAS, KERNELS, TEXT, network, same
+from tests.support.drafters import ScriptedLM, counting, engine_of, opening
+from tests.unit.kernels.test_native_drafter import CACHE, CONFIG, ISAS, KERNELS, TEXT, network, same
 
 WIDTH = CONFIG.hidden_size
 FUSION = Fusion((0,), WIDTH, 1e-5, "f")
