@@ -2,26 +2,27 @@
 
 The file is a Ray Serve config, so that `serve run` and `serve deploy` take it as it is. Serve
 itself accepts unknown keys silently; `foredraft serve` reads it through `ServeFile`, which does
-not.
+not. A relative path is looked for beside the file, then among the files that come with Foredraft.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
 
+from deployments.paths import M, with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
-from verifier_service.config import FeaturesConfig, VerifierConfig
-
-S = TypeVar("S", DrafterConfig, VerifierConfig)
+from verifier_service.config import VerifierConfig
 
 ROOT = Path(__file__).resolve().parent.parent
+# What comes with Foredraft: models/, which a checkout links to and an installation has a copy of.
+DATA = ROOT / "foredraft_data"
 DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
@@ -82,8 +83,8 @@ class ForedraftConfig(StrictModel):
     model_name: str = Field(
         default="foredraft-embedded", description="Name of the model in the OpenAI API."
     )
-    tokenizer: str = Field(
-        default="models/embedded/tokenizer",
+    tokenizer: Path = Field(
+        default=Path("models/embedded/tokenizer"),
         description="Folder of the tokenizer.json that encodes prompts and decodes answers.",
     )
     orchestrator: OrchestratorConfig = Field(
@@ -130,26 +131,27 @@ class ServeFile(StrictModel):
 
 
 def read(path: Path) -> ServeFile:
-    """Return the file's configuration; raise ConfigError naming the first bad key or value."""
+    """Return the file's configuration, its paths absolute.
+
+    Raise ConfigError naming the first bad key or value, or the path that does not exist.
+    """
     try:
         values: Any = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", param="config") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}", param="config") from None
-    return parse(ServeFile, values)
+    file = parse(ServeFile, values)
+    entry = file.application
+    placed = with_absolute_paths(entry.args, (path.absolute().parent, DATA))
+    return file.model_copy(update={"applications": [entry.model_copy(update={"args": placed})]})
+
+
+def located(config: M) -> M:
+    """Return a configuration that was read from no file with its paths absolute."""
+    return with_absolute_paths(config, (DATA,))
 
 
 def model_path(path: str | Path) -> str:
-    """Return a model folder's absolute path; a relative one is relative to the project's root."""
-    return str(ROOT / path)
-
-
-def located(service: S) -> S:
-    """Return a service's configuration with its folders and files where model_path says."""
-    names = {"model", "tokenizer", "target", "target_tokenizer"} & type(service).model_fields.keys()
-    found = {name: getattr(service, name) for name in names}
-    places: dict[str, Any] = {name: ROOT / path for name, path in found.items() if path}
-    if isinstance(service, VerifierConfig) and service.features is not None:
-        places["features"] = FeaturesConfig(model=ROOT / service.features.model)
-    return service.model_copy(update=places)
+    """Return the absolute path of a folder or file that comes with Foredraft."""
+    return str(DATA / path)
