@@ -107,7 +107,8 @@ def mixed(
 
     row [M] are the logits of the slot's candidates, None where the model has nothing to say: below
     its slots, and, if its edges decide, behind a token that only the text knew. followed and
-    pseudocounts are ngram.index.mix's; without a model, tokens that nobody can name keep their share.
+    pseudocounts are ngram.index.mix's; without a model, tokens that nobody can name keep their
+    share.
     """
     tokens: list[int] = []
     shares: list[float] = []
