@@ -13,8 +13,8 @@ from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import FILLED, BlockRequest, Capabilities
+from drafter_service.proposals.denoising import Pass, Passes
 from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.passes import Pass, Passes
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import (
     Base,

@@ -13,10 +13,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from drafter_service.models.causal_lm import CausalLMScorer, load_causal_lm
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.proposals.lattice import NEVER, Lattice
 from drafter_service.proposals.path_search import SearchParams, beam_search
+from drafter_service.proposals.proxies.causal_lm import CausalLMScorer, load_causal_lm
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
