@@ -95,5 +95,14 @@ def with_spaces() -> Tokenizer:
     return tokenizer
 
 
+def byte_tokenizer() -> Tokenizer:
+    """Every byte is one token, so any character outside ASCII is split."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 DRAFTERS_PATTERN = r"\n+[ \t]*| ?\w+| ?[^\s\w]+|[^\S\n]+"
 TARGETS_PATTERN = r"\s|[^\s]{1,6}"

@@ -25,7 +25,9 @@ from foredraft.errors import ConfigError, InvalidRequest, WeightsError
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
 from foredraft.types import DraftBlock, FirstTokens, Proposal, SamplingParams
-from tests.support.dflash_pair import (
+from tests.support.drafters import ScriptedLM, asking, counting, opening
+from tests.support.drafters import engine_of as scripted_engine
+from tests.support.families.dflash import (
     BLOCK,
     CONFIG,
     EOS,
@@ -42,8 +44,6 @@ from tests.support.dflash_pair import (
     write_drafter,
     write_target,
 )
-from tests.support.drafters import ScriptedLM, asking, counting, opening
-from tests.support.drafters import engine_of as scripted_engine
 
 Weights = dict[str, torch.Tensor]
 

@@ -20,7 +20,14 @@ from foredraft.errors import ConfigError, InvalidRequest, Overloaded, WeightsErr
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
 from foredraft.types import SamplingParams, Verdict, VerifyOpen
-from tests.support.dflash_pair import HIDDEN, VOCAB, as_tensor, fused, write_drafter, write_target
+from tests.support.families.dflash import (
+    HIDDEN,
+    VOCAB,
+    as_tensor,
+    fused,
+    write_drafter,
+    write_target,
+)
 from tests.support.verifiers import BLOCK, RandomModel, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_engine, load_target
