@@ -10,7 +10,7 @@ import pytest
 from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
-from orchestrator.config import ByTemperatureConfig, FixedConfig
+from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 
 def _free_port() -> int:

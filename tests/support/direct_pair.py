@@ -20,13 +20,9 @@ from foredraft.errors import Unavailable
 from foredraft.types import (
     SamplingParams,
 )
-from orchestrator.config import (
-    BreakerConfig,
-    FixedConfig,
-    OrchestratorConfig,
-    RetryConfig,
-)
+from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.support.drafters import INFO, ScriptedLM, scores_of, strategies_of

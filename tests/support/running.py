@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from foredraft.types import DraftBlock, Origin, Propose
-from orchestrator.config import FixedConfig, OrchestratorConfig
+from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest
 from tests.support.peers import (

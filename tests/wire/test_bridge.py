@@ -25,8 +25,9 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import Capabilities
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import ModelInfo, Proposal, SamplingParams
-from orchestrator.config import FixedConfig, OrchestratorConfig
+from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.support.drafters import ScriptedLM, scores_of

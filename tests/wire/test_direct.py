@@ -15,10 +15,8 @@ from foredraft.types import (
     Proposal,
     SamplingParams,
 )
-from orchestrator.config import (
-    GoodputConfig,
-)
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
 from tests.support.direct_pair import (
     DIRECT,

@@ -16,9 +16,10 @@ from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import DrafterServer, serve
 from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
-from orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
+from orchestrator.config import DraftConfig, OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalVerifier
+from orchestrator.length.config import FixedConfig
 from orchestrator.request import GenerationRequest, StepEvent
 from tests.support.drafters import asking
 from tests.support.families import own_formats as checkpoints

@@ -25,7 +25,6 @@ from verifier_service.rules.rejection import (
     Floats,
     Odds,
     leading,
-    left_to_right_odds,
     next_weights,
     one_hot,
     rejection_odds,
@@ -49,10 +48,6 @@ class Rule(Protocol):
     def trees(self) -> bool:
         """Whether drafts may be trees."""
 
-    @property
-    def drafts_matter(self) -> bool:
-        """Whether the target's tokens depend on what is drafted, not only on the prefix."""
-
     def draws(self, asked: Round, first: int) -> list[Draw]:
         """Return how the target's own token is drawn in each of the round's 1 + k rows."""
 
@@ -73,8 +68,6 @@ class Method(NamedTuple):
 METHODS = {
     Acceptance.REJECTION: Method(rejection_odds, leading),
     Acceptance.BLOCK: Method(block_odds, last),
-    # Inexact above temperature 0.
-    Acceptance.L2R: Method(left_to_right_odds, leading),
 }
 
 
@@ -95,7 +88,6 @@ class Coupled:
 
     sampling: SamplingParams
     trees: bool = True
-    drafts_matter: bool = False
 
     def draws(self, asked: Round, first: int) -> list[Draw]:
         """Return a draw with the shared noise for every row."""
@@ -121,7 +113,6 @@ class Independent:
     sampling: SamplingParams
     argmax: GumbelArgmax
     trees: bool = False
-    drafts_matter: bool = True
     _judged: bool = False
 
     def draws(self, asked: Round, first: int) -> list[Draw]:

@@ -19,7 +19,8 @@ from foredraft.limits import (
     check_range,
 )
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
-from orchestrator.config import TREES, AdlConfig, DraftConfig, OrchestratorConfig
+from orchestrator.config import TREES, DraftConfig, OrchestratorConfig
+from orchestrator.length.config import AdlConfig
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from foredraft.errors import (
     Unavailable,
 )
 from foredraft.types import DraftBlock, Propose
-from orchestrator.config import FixedConfig
+from orchestrator.length.config import FixedConfig
 from tests.support.peers import (
     ScriptedDrafter,
     ScriptedVerifier,

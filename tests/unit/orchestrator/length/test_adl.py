@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
-from orchestrator.config import DiffuSpecConfig, OrchestratorConfig, PlainConfig
+from orchestrator.config import OrchestratorConfig
+from orchestrator.length.config import DiffuSpecConfig, PlainConfig
 from orchestrator.length.controllers import (
     PLAIN,
     AcceptanceController,

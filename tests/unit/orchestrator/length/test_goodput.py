@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.config import GoodputConfig
+from orchestrator.length.config import GoodputConfig
 from orchestrator.length.controllers import Cost, Observation
 from orchestrator.length.goodput import GoodputController, GoodputState, Line
 

@@ -9,7 +9,8 @@ import pytest
 
 import tests.support.peers as scripted
 from foredraft.types import Base, DraftBlock, Proposal, Propose
-from orchestrator.config import FixedConfig, HybridConfig
+from orchestrator.config import HybridConfig
+from orchestrator.length.config import FixedConfig
 from orchestrator.session.committed_prefix import CommittedPrefix
 from orchestrator.session.ngram_draft import copied
 from tests.support.peers import (
