@@ -13,8 +13,7 @@ from drafter_service.proposals.proposals import tree_block
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
-from tests.support.drafters import EOS, scores_of
-from tests.unit.drafter.proposals.test_path_search import blocks
+from tests.support.drafters import EOS, blocks, scores_of
 
 GREEDY = SamplingParams()
 TEXT = (9,)
