@@ -18,7 +18,7 @@ from foredraft.types import (
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
-from tests.wire.direct_pair import (
+from tests.support.direct_pair import (
     DIRECT,
     NEW,
     PLAIN_TOKENS,

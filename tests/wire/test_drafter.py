@@ -26,7 +26,7 @@ from foredraft.errors import (
 )
 from foredraft.types import DraftBlock, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
-from tests.unit.drafter.scripted import (
+from tests.support.drafters import (
     INFO,
     ScriptedLM,
     asking,

@@ -21,10 +21,11 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalVerifier
 from orchestrator.length.config import FixedConfig
 from orchestrator.request import GenerationRequest, StepEvent
-from tests.unit.drafter import checkpoints, public_checkpoints
-from tests.unit.drafter.checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
-from tests.unit.drafter.scripted import asking
-from tests.unit.verifier.scripted import RandomModel, make_engine
+from tests.support import family_checkpoints as checkpoints
+from tests.support import public_checkpoints
+from tests.support.drafters import asking
+from tests.support.family_checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
+from tests.support.verifiers import RandomModel, make_engine
 from verifier_service.runner import Runner
 
 WRITERS: dict[str, Callable[[Path], object]] = {

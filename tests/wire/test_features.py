@@ -36,7 +36,7 @@ from orchestrator.length.config import FixedConfig
 from orchestrator.memory import Memory
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
-from tests.unit.dflash_pair import HIDDEN, as_tensor, fused, write_drafter, write_target
+from tests.support.dflash_pair import HIDDEN, as_tensor, fused, write_drafter, write_target
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.server import serve as serve_verifier

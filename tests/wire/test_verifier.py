@@ -21,7 +21,7 @@ from foredraft.errors import (
 )
 from foredraft.types import Acceptance, Candidates, Round, SamplingParams, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
-from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
+from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
 from verifier_service.runner import Runner
