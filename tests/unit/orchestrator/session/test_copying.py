@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tests.support.peers as scripted
+from foredraft.errors import Unavailable
 from foredraft.types import Base, DraftBlock, Proposal, Propose
 from orchestrator.config import HybridConfig
 from orchestrator.length.config import FixedConfig
@@ -40,7 +41,7 @@ def cyclic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def never(_: int) -> None:
-    raise scripted.Unavailable("no drafter")
+    raise Unavailable("no drafter")
 
 
 @pytest.mark.usefixtures("cyclic")
