@@ -8,7 +8,7 @@ from orchestrator.report import SpeculationReport
 
 
 def speculation(report: SpeculationReport) -> dict[str, Any]:
-    """Return the report as JSON values; mean_accepted_length excludes the bonus and correction."""
+    """Return the report as JSON values; mean_acceptance_length includes the bonus or correction."""
     return {
         "acceptance": report.how.acceptance,
         "proposal": report.how.proposal,
@@ -16,7 +16,6 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "num_spec_steps": report.draft_rounds,
         "num_draft_tokens": report.drafted,
         "num_accepted_draft_tokens": report.kept,
-        "mean_accepted_length": report.mat,
         "mean_acceptance_length": report.mat + 1 if report.draft_rounds else 0.0,
         "draft_acceptance_rate": report.kept_per_drafted,
         "mean_draft_length": report.mean_k,
