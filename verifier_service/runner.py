@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -67,6 +68,8 @@ class Runner:
         self._rounds = 0
         self._failure: BaseException | None = None
         self._stopping = False
+        # One at a time: they leave the other cores to the model.
+        self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammars")
         self._thread = threading.Thread(target=self._work, name="verifier", daemon=True)
         self._thread.start()
 
@@ -98,7 +101,7 @@ class Runner:
         guide: Guide | None = None
         if request.grammar is not None:
             # Not in the worker: a large grammar takes long, and others' rounds need not wait.
-            guide = await asyncio.to_thread(engine.guide, request.grammar)
+            guide = await self._loop.run_in_executor(self._grammars, engine.guide, request.grammar)
         opening = self._call(lambda: engine.open(request, guide))
         try:
             handle: int = await asyncio.shield(opening)
@@ -154,6 +157,7 @@ class Runner:
         if self._thread.is_alive():
             self._commands.put(None)
             await asyncio.to_thread(self._thread.join)
+        self._grammars.shutdown(wait=False, cancel_futures=True)
         self._fail_waiting(Unavailable("the verifier stopped"))
 
     def _call(self, run: Callable[[], Any]) -> asyncio.Future[Any]:

@@ -238,9 +238,15 @@ class Session:
         return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
 
     def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
-        """Return what the rule makes of the deciding rows, given the token drawn in each."""
+        """Return what the rule makes of the deciding rows, given the token drawn in each.
+
+        Nodes of the draft without a row are left out: none stands before its parent.
+        """
         assert self.pending is not None
-        return self.rule.decide(self.pending.rest, len(self.tokens), chosen, logits)
+        rest, n = self.pending.rest, len(chosen) - 1
+        if n < len(rest.draft):
+            rest = replace(rest, draft=rest.draft[:n], parents=rest.parents[:n], q=rest.q[:n])
+        return self.rule.decide(rest, len(self.tokens), chosen, logits)
 
     def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
         """Commit what was decided; return the verdict once the round is complete.
