@@ -15,12 +15,14 @@ from ray.serve import Application
 
 from deployments.config import ForedraftConfig, PoolConfig, located
 from deployments.ingress.http import Ingress
+from deployments.ray_platform import check_environment
 from deployments.replicas.model_service import ModelServiceReplica
 from foredraft.strict import parse
 
 
 def build(args: dict[str, Any]) -> Application:
     """Return the application of a configuration; raise ConfigError naming a bad key or value."""
+    check_environment()
     config = parse(ForedraftConfig, args)
     ingress: Any = serve.deployment(Ingress)
     bound: Application = ingress.options(

@@ -16,6 +16,7 @@ from pydantic import Field
 from deployments.orchestrator.config import OrchestratorConfig
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
 from verifier_service.config import FeaturesConfig, VerifierConfig
 
@@ -59,12 +60,29 @@ class IngressConfig(PoolConfig):
 class ForedraftConfig(StrictModel):
     """What `deployments.app:build` takes as its arguments."""
 
-    model_name: str = "foredraft-embedded"
-    tokenizer: str = "models/embedded/tokenizer"
+    # What clients call the model; by default its folder's name.
+    model_name: str | None = None
+    # The folder of the tokenizer.json that texts are read with; by default the target's own.
+    tokenizer: str | None = None
     orchestrator: OrchestratorConfig = OrchestratorConfig()
     ingress: IngressConfig = IngressConfig()
     drafter: DrafterPool = DrafterPool()
     verifier: VerifierPool = VerifierPool()
+
+    @property
+    def name(self) -> str:
+        """What clients call the model."""
+        return self.model_name or located(self.verifier.service).model.name
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokenizer.json that texts are read with; raise ConfigError if there is none."""
+        target = located(self.verifier.service).model
+        folder = target if self.tokenizer is None else ROOT / self.tokenizer
+        found = tokenizer_file(folder)
+        if found is None:
+            raise ConfigError(f"tokenizer: {folder} has no tokenizer.json", param="tokenizer")
+        return found
 
 
 class HttpOptions(StrictModel):

@@ -9,8 +9,9 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, located, model_path
+from deployments.config import ForedraftConfig, located
 from deployments.orchestrator.local import LocalDrafter, LocalVerifier
+from deployments.preflight import check_models
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
@@ -31,13 +32,16 @@ class Engines:
     @property
     def eos(self) -> tuple[int, ...]:
         """The token ids that end a text."""
-        found = self.tokenizer.token_to_id("<|eos|>")
-        return () if found is None else (found,)
+        return self.target.eos_token_ids
 
 
 @asynccontextmanager
 async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
-    """Load both models, each into a worker thread; stop the threads on exit."""
+    """Load both models, each into a worker thread; stop the threads on exit.
+
+    Raise ConfigError naming a folder that cannot be used, WeightsError or Unavailable.
+    """
+    check_models(config)
     drafter_config = located(config.drafter.service)
     verifier_config = located(config.verifier.service)
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
@@ -49,7 +53,7 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
         try:
             info = await runner.ready()
             yield Engines(
-                Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
+                Tokenizer.from_file(str(config.tokenizer_file)),
                 LocalDrafter(batcher),
                 LocalVerifier(runner),
                 runner,

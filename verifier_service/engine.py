@@ -27,7 +27,6 @@ from verifier_service.kv_manager import KvManager
 from verifier_service.model.port import Segment, TargetModel
 from verifier_service.session import Session
 
-
 # What the grammars of all sessions may add to a pass, in seconds, by what each took last.
 _GRAMMARS_S = 0.05
 

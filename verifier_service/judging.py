@@ -75,7 +75,8 @@ def judge(
     for key, count in parts:
         if not count:
             continue
-        _, usable, fault = shaped[key]
+        usable = shaped[key].usable
+        fault: ForedraftError | None = shaped[key].fault
         rows = slice(first, first + usable)
         first += count
         tokens = [token for token in chosen[rows] if token is not None]
