@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from bench.rows import Row, Run, row
 from bench.workload import PLAIN, Mode, sampling
-from deployments.client import Answer, CompletionClient
+from deployments.client import Answer, CompletionClient, Prompt
 
 
 async def measure(
     client: CompletionClient,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     temperature: float,
     max_tokens: int,
     modes: Sequence[Mode],

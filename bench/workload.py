@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from foredraft.types import SamplingParams
+import typer
+from tokenizers import Tokenizer
+
+from foredraft.errors import ConfigError
+from foredraft.types import ModelInfo, SamplingParams
 
 TEMPERATURES = (0.0, 0.8)
+PromptsOption = Annotated[
+    Path | None,
+    typer.Option("--prompts", help="JSON lines with a text each; default: held-out code."),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,19 @@ def dlm(proposal: str, k: int | None = None) -> Mode:
         options["adl"] = {"name": "fixed", "k": k}
         name += f" k={k}"
     return Mode(name, options)
+
+
+def fitted(text: str, tokenizer: Tokenizer, target: ModelInfo, max_tokens: int) -> tuple[int, ...]:
+    """Return a prompt's last token ids, as many as leave the target room for max_tokens more.
+
+    Raise ConfigError where that is none.
+    """
+    room = target.max_len - max_tokens
+    if room < 1:
+        raise ConfigError(
+            f"max_tokens is {max_tokens}; the target holds {target.max_len}", param="max_tokens"
+        )
+    return tuple(tokenizer.encode(text).ids[-room:])
 
 
 def sampling(temperature: float, index: int) -> SamplingParams:

@@ -131,15 +131,14 @@ def write_target(folder: Path, name: str) -> Checkpoint:
     said = {"eos_token_id": ids} if ids else {}
     (folder / "generation_config.json").write_text(json.dumps(said))
     write_tokenizer(folder, tokenizer, kind.turn_eos)
-    ends = tuple(tokenizer.token_to_id(token) for token in kind.ends)
-    return Checkpoint(folder, tokenizer, ends)
+    ids_of = tokenizer.get_vocab()
+    return Checkpoint(folder, tokenizer, tuple(ids_of[token] for token in kind.ends))
 
 
 def write_drafter(folder: Path, target: Checkpoint) -> Path:
     """Write a tiny random drafter in Dream's format, with the target's tokenizer."""
     torch.manual_seed(3)
-    config = Qwen2Config(**SIZES, rope_theta=10_000.0, tie_word_embeddings=False)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    Qwen2ForCausalLM(Qwen2Config(**SIZES)).save_pretrained(folder)
     fields = {
         **{key: value for key, value in SIZES.items() if key != "initializer_range"},
         "model_type": "Dream",

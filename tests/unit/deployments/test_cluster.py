@@ -106,9 +106,9 @@ def test_of_a_cluster_that_was_there_only_our_application_goes(
 
 def test_an_application_of_our_name_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeServe(monkeypatch, False, ("foredraft",))
-    with pytest.raises(ConfigError, match="foredraft runs on this cluster already"):
-        with cluster.running(read(DEFAULT_FILE)):
-            pass
+    refused = pytest.raises(ConfigError, match="foredraft runs on this cluster already")
+    with refused, cluster.running(read(DEFAULT_FILE)):
+        pass
     assert fake.done == ["disconnect"]
 
 
