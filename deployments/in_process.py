@@ -10,12 +10,12 @@ from functools import partial
 from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig, located
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
 from deployments.preflight import check_models
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
-from verifier_service.loading import load_engine as load_verifier
+from orchestrator.in_process import LocalDrafter, LocalVerifier
+from verifier_service.load import load_engine as load_verifier
 from verifier_service.runner import Runner
 
 
@@ -41,9 +41,9 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
 
     Raise ConfigError naming a folder that cannot be used, WeightsError or Unavailable.
     """
+    config = located(config)
     check_models(config)
-    drafter_config = located(config.drafter.service)
-    verifier_config = located(config.verifier.service)
+    drafter_config, verifier_config = config.drafter.service, config.verifier.service
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
     try:
         # One after the other: loading a target, transformers changes torch's default dtype for

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deployments.config import ForedraftConfig, located
+from deployments.config import ForedraftConfig
 from foredraft.errors import ConfigError
 from foredraft.model_files import sha256, tokenizer_hash
 
 
 def check_models(config: ForedraftConfig) -> None:
-    """Raise ConfigError naming the first key whose folder cannot be used, and the folder."""
-    verifier, drafter = located(config.verifier.service), located(config.drafter.service)
+    """Raise ConfigError naming the first key whose folder cannot be used, and the folder.
+
+    The configuration's paths are absolute.
+    """
+    verifier, drafter = config.verifier.service, config.drafter.service
     folders = {
         "verifier.service.model": verifier.model,
         "verifier.service.features.model": verifier.features.model if verifier.features else None,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from drafter_service.engine import DrafterEngine
-from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Overloaded, Unavailable
+from foredraft.rpc.busy import BusyMeter
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose
 
 log = logging.getLogger(__name__)

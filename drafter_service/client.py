@@ -11,7 +11,8 @@ from typing import Self
 
 import grpc
 
-from foredraft import codec, features, limits
+from foredraft import limits
+from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
     ForedraftError,
@@ -19,6 +20,7 @@ from foredraft.errors import (
     Unavailable,
     from_status,
 )
+from foredraft.features import wire as features
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 

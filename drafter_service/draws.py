@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from drafter_service.core.draft_tree import TreeParams, TreeSearch, grow
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.path_search import PathSearch
-from drafter_service.core.proposals import (
+from drafter_service.proposals.draft_tree import TreeParams, TreeSearch, grow
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.path_search import PathSearch
+from drafter_service.proposals.proposals import (
     Drafted,
     argmax_path,
     coupled_path,
     cps_path,
     tree_block,
 )
-from drafter_service.core.sampled import sampled_path
-from foredraft.noise import Noise, gumbel
+from drafter_service.proposals.sampled import sampled_path
+from foredraft.noise.gumbel import Noise, gumbel
 from foredraft.types import SamplingParams
 
 

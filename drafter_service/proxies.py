@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from drafter_service.config import DrafterConfig, ScorerConfig
-from drafter_service.core.causal_scorer import CausalScorer, KenLMScorer
-from drafter_service.core.ngram_table import FILE_NAME as NGRAM_FILE
-from drafter_service.core.ngram_table import NgramTable
-from drafter_service.core.static_ngram import StaticNgram
-from drafter_service.model.port import Capabilities
+from drafter_service.models.port import Capabilities
+from drafter_service.proposals.causal_scorer import CausalScorer, KenLMScorer
+from drafter_service.proposals.ngram_table import FILE_NAME as NGRAM_FILE
+from drafter_service.proposals.ngram_table import NgramTable
+from drafter_service.proposals.static_ngram import StaticNgram
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import verify_files
 
@@ -60,7 +60,7 @@ def _load_lm(config: ScorerConfig, capabilities: Capabilities) -> CausalScorer:
     if config.lm_path is None or not config.lm_path.is_dir():
         raise ConfigError("cps.scorer.lm needs lm_path, a model's folder", param=_LM_PATH)
     # Imported here: a drafter without a language model has no need of transformers.
-    from drafter_service.model.causal_lm import CausalLMScorer, load_causal_lm
+    from drafter_service.models.causal_lm import CausalLMScorer, load_causal_lm
 
     try:
         verify_files(config.lm_path)

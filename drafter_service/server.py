@@ -14,9 +14,10 @@ from grpc_reflection.v1alpha import reflection
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from foredraft import codec, limits
+from foredraft import limits
+from foredraft.codec import records as codec
 from foredraft.errors import DeadlineExceeded, ForedraftError, InvalidRequest, Unavailable
-from foredraft.features import Chunks, size
+from foredraft.features.wire import Chunks, size
 from foredraft.types import DraftBlock, ModelInfo
 from foredraft.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from drafter_service.core.denoising import Denoiser, least_confidence
-from drafter_service.core.passes import Pass, Passes
-from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
 from drafter_service.draws import Draw
-from foredraft.lookup import continuation
+from drafter_service.proposals.denoising import Denoiser, least_confidence
+from drafter_service.proposals.passes import Pass, Passes
+from drafter_service.proposals.proposals import NO_GUESS, Drafted, copied_path
+from foredraft.ngram.lookup import continuation
 from foredraft.types import Candidates, SamplingParams
 
 

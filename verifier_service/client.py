@@ -13,8 +13,10 @@ from typing import Any
 
 import grpc
 
-from foredraft import codec, direct_codec, limits
-from foredraft.direct import Direct, DirectEnded, DirectRound, DraftSource
+from foredraft import limits
+from foredraft.codec import lease as direct_codec
+from foredraft.codec import records as codec
+from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import (
     CorruptModelOutput,
     ForedraftError,
@@ -22,8 +24,8 @@ from foredraft.errors import (
     Unavailable,
     from_status,
 )
-from foredraft.features import Chunks
-from foredraft.tree import explicit, is_branch
+from foredraft.features.wire import Chunks
+from foredraft.lease import Direct, DirectEnded, DirectRound, DraftSource
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 
@@ -141,7 +143,7 @@ class VerifierStream:
                 limits.check_tokens("logprobs", tokens, self.model.vocab_size)
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
-        most = limits.MAX_PLAIN_STEPS if request.draft else request.plain_steps
+        most = 1 if request.draft else request.plain_steps
         if verdict.base != request.base or len(verdict.next_tokens) > most:
             raise CorruptModelOutput("the verifier's verdict does not answer the round")
         if not is_branch(verdict.kept, explicit(request.parents, len(request.draft))):

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from foredraft.direct import DraftSource
-from foredraft.drafter_view import DrafterView
+from foredraft.decoding.drafter_view import DrafterView
 from foredraft.errors import Unavailable
+from foredraft.lease import DraftSource
 from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose
 
 

@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from foredraft.busy import BusyMeter
 from foredraft.errors import ForedraftError, Unavailable
+from foredraft.rpc.busy import BusyMeter
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
-from verifier_service.core.logits import Guide
-from verifier_service.engine import VerifierEngine
-from verifier_service.scores import scores
+from verifier_service.rules.logits import Guide
+from verifier_service.targets.engine import VerifierEngine
+from verifier_service.targets.scores import scores
 
 log = logging.getLogger(__name__)
 
@@ -210,12 +210,8 @@ class Runner:
 
     def _next_command(self, engine: VerifierEngine) -> _Command | None:
         """Return the next command, waiting for one while the engine has nothing to do."""
-        while self._commands.empty():
-            if engine.has_work:
-                return None
-            # Not counted as busy: it gives way to whatever comes.
-            if not engine.decode_on():
-                break
+        if self._commands.empty() and engine.has_work:
+            return None
         command = self._commands.get()
         self._stopping = command is None
         return command

@@ -14,15 +14,18 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from foredraft import codec, direct_codec, features, limits
-from foredraft.direct import DirectEnded, DirectRound
+from foredraft import limits
+from foredraft.codec import lease as direct_codec
+from foredraft.codec import records as codec
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
+from foredraft.features import wire as features
+from foredraft.lease import DirectEnded, DirectRound
 from foredraft.types import ModelInfo, Verdict, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
-from verifier_service.direct import DirectRounds
 from verifier_service.drafters import Connect, Drafters
-from verifier_service.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
+from verifier_service.lease import DirectRounds
+from verifier_service.parallel.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
@@ -249,11 +252,11 @@ async def serve(
     if this verifier is not to ask drafters itself. Raise WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
-    from verifier_service.loading import load_engine
+    from verifier_service.load import load_engine
 
     if config.tensor_parallel == 1:
         return await serve_engine(config, Runner(partial(load_engine, config)), connect=connect)
-    from verifier_service.tensor_parallel import Meeting
+    from verifier_service.parallel.tensor_parallel import Meeting
 
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)

@@ -7,28 +7,27 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from bench.compare.rows import Run
 from bench.papers.timed import TimedDrafter
 from bench.papers.ways import Decoded, Promise, Spent, Way
-from bench.rows import Run
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig
 from deployments.in_process import Engines
-from deployments.ingress.api import SpeculativeOptions
-from deployments.orchestrator.config import OrchestratorConfig
-from deployments.orchestrator.local import LocalDrafter
-from deployments.orchestrator.memory import Memory
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.ports import DrafterPort
-from deployments.orchestrator.request import GenerationRequest, StepEvent
+from deployments.ingress.openai.api import SpeculativeOptions
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
-from drafter_service.model.port import DiffusionLM
+from drafter_service.models.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
-from verifier_service.loading import load_target
-from verifier_service.model.paged import PagedModel
+from orchestrator.config import OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalDrafter
+from orchestrator.memory import Memory
+from orchestrator.ports import DrafterPort
+from orchestrator.request import GenerationRequest, StepEvent
+from verifier_service.load import load_target
+from verifier_service.models.paged import PagedModel
 
 # A drafter that is opened for one table serves one session at a time.
 _CACHE_TOKENS = 4096
@@ -36,7 +35,6 @@ _PROMISES = {
     Acceptance.COUPLED: Promise.TOKENS,
     Acceptance.REJECTION: Promise.LAW,
     Acceptance.BLOCK: Promise.LAW,
-    Acceptance.L2R: Promise.NONE,
 }
 # A slow drafter is measured, not given up: its cost belongs to the figure.
 _PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}
@@ -50,11 +48,9 @@ class Pair:
 
     def __init__(self, loaded: Engines, config: ForedraftConfig, stack: AsyncExitStack) -> None:
         self._loaded, self._stack = loaded, stack
-        self._drafter_config = config.drafter.service.model_copy(
-            update={"model": Path(model_path(config.drafter.service.model))}
-        )
-        self._verifier_config = config.verifier.service.model_copy(
-            update={"model": Path(model_path(config.verifier.service.model))}
+        self._drafter_config, self._verifier_config = (
+            config.drafter.service,
+            config.verifier.service,
         )
         self._models: tuple[DiffusionLM, PagedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT)

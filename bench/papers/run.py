@@ -9,7 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.papers import (
+from bench.compare.peers import Transformers
+from bench.papers.claims import tally
+from bench.papers.experiment import Experiment
+from bench.papers.experiments import (
     deer,
     deer_batches,
     diffuspec_ablation,
@@ -20,13 +23,10 @@ from bench.papers import (
     own_rules,
     specdiff,
 )
-from bench.papers.claims import tally
-from bench.papers.experiment import Experiment
-from bench.papers.families import Family, Prompt, select
+from bench.papers.experiments.families import Family, Prompt, select
 from bench.papers.pair import Pair
 from bench.papers.plan import Plan
 from bench.papers.report import Section, as_json, as_markdown, from_json
-from bench.peers import Transformers
 from deployments.config import ForedraftConfig, model_path
 from deployments.in_process import engines
 from foredraft.errors import ConfigError
@@ -67,7 +67,7 @@ async def run(
     sections = {} if only is None else _read(folder)
     began = time.monotonic()
     async with engines(config) as loaded:
-        peers = Transformers(model_path(config.verifier.service.model), loaded.eos)
+        peers = Transformers(str(config.verifier.service.model), loaded.eos)
         where = {**machine, "numerics": loaded.target.numerics}
         for title, measure in TABLES.items():
             if only not in (None, title):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.orchestrator.ports import DrafterPort, DraftStream
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+from orchestrator.ports import DrafterPort, DraftStream
 
 
 class TimedDrafter:

@@ -1,4 +1,4 @@
-/* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
+/* The noise of foredraft/noise/gumbel.py, bit for bit: its series for the logarithm, and each operation
  * rounded on its own, as without -mfma it is. */
 #include "searches.h"
 
@@ -9,7 +9,7 @@
 #define MANTISSA ((1ll << 52) - 1)
 #define ONE (1023ll << 52)
 
-/* foredraft/streams.py's finaliser. */
+/* foredraft/noise/streams.py's finaliser. */
 static uint64_t mix(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
     x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster, running
 from deployments.config import DEFAULT_FILE, ServeFile, read
-from deployments.orchestrator.config import ByTemperatureConfig, FixedConfig
+from deployments.serve.cluster import RunningCluster, running
+from foredraft.client import CompletionClient
+from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 
 def _free_port() -> int:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import ray
 
-from deployments.cluster import RunningCluster
+from deployments.serve.cluster import RunningCluster
 
 PROMPT = "def area(width, height):\n"
 

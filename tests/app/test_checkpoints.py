@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 import ray
 
-from deployments.cluster import RunningCluster, running
 from deployments.config import ServeFile
-from deployments.ray_platform import started_here
+from deployments.serve.cluster import RunningCluster, running
+from deployments.serve.platform import started_here
 from tests.app.test_api import post
 from tests.support.checkpoints import KINDS, MAX_LEN, Checkpoint, write_drafter, write_target
 

@@ -10,12 +10,12 @@ import asyncio
 
 import pytest
 
-from bench.workload import dlm, sampling
-from deployments.client import Answer, CompletionClient
-from deployments.cluster import RunningCluster
-from deployments.held_out import prompts
+from bench.compare.workload import dlm
+from deployments.serve.cluster import RunningCluster
+from foredraft.client import Answer, CompletionClient
 from foredraft.types import Proposal
-from verifier_service.numerics import native_bf16
+from foredraft_cli.held_out import prompts, sampling
+from verifier_service.models.numerics import native_bf16
 
 PROMPTS = 200 if native_bf16() else 64
 TOKENS = 128

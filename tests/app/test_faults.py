@@ -9,11 +9,10 @@ import time
 
 import aiohttp
 
-from bench.workload import sampling
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster
-from deployments.held_out import prompts
+from deployments.serve.cluster import RunningCluster
+from foredraft.client import CompletionClient
 from foredraft.types import Origin
+from foredraft_cli.held_out import prompts, sampling
 from tests.app.conftest import replica_pids
 
 

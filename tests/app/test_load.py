@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bench.workload import sampling
-from deployments.client import CompletionClient
-from deployments.held_out import prompts
+from foredraft.client import CompletionClient
+from foredraft_cli.held_out import prompts, sampling
 from tests.app.conftest import replica_pids
 
 

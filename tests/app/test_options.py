@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
-from deployments.cluster import RunningCluster
 from deployments.config import model_path
-from deployments.held_out import prompts
+from deployments.serve.cluster import RunningCluster
+from foredraft_cli.held_out import prompts
 from tests.app.test_api import post
 
 OPTIONS: dict[str, dict[str, Any]] = {

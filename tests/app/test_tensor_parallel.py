@@ -12,15 +12,15 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster, running
 from deployments.config import DEFAULT_FILE, ForedraftConfig, model_path, read
-from foredraft.prefix import hash_prefix
+from deployments.serve.cluster import RunningCluster, running
+from foredraft.client import CompletionClient
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.strict import parse
 from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
 from tests.app.conftest import pids
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine
+from verifier_service.load import load_engine
 
 LENGTH = 40
 

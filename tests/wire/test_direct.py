@@ -7,20 +7,18 @@ from collections.abc import Callable
 
 import pytest
 
-from deployments.orchestrator.config import (
-    GoodputConfig,
-)
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest
 from drafter_service.client import DrafterClient
-from drafter_service.core.lattice import BlockScores
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import (
     Acceptance,
     Origin,
     Proposal,
     SamplingParams,
 )
-from tests.wire.direct_pair import (
+from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import GoodputConfig
+from orchestrator.request import GenerationRequest
+from tests.support.direct_pair import (
     DIRECT,
     NEW,
     PLAIN_TOKENS,

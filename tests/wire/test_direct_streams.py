@@ -9,9 +9,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from foredraft import codec, direct_codec
-from foredraft.direct import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.codec import lease as direct_codec
+from foredraft.codec import records as codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
+from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
 from foredraft.limits import MAX_DIRECT_ROUNDS
 from foredraft.types import (
     Base,
@@ -23,14 +24,14 @@ from foredraft.types import (
     VerifyOpen,
 )
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
-from tests.unit.verifier.scripted import CountingModel, opening, round_after
-from tests.wire.direct_pair import (
+from tests.support.direct_pair import (
     PROMPT,
     VOCAB,
     drafter,
     pair,
     until,
 )
+from tests.support.verifiers import CountingModel, opening, round_after
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient, VerifierStream
 

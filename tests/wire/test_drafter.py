@@ -14,7 +14,7 @@ from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import SERVICE, serve, serve_engine
-from foredraft import codec
+from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
     DeadlineExceeded,
@@ -26,7 +26,7 @@ from foredraft.errors import (
 )
 from foredraft.types import DraftBlock, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
-from tests.unit.drafter.scripted import (
+from tests.support.drafters import (
     INFO,
     ScriptedLM,
     asking,

@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 
-from deployments.orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
-from deployments.orchestrator.local import LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest, StepEvent
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import DrafterServer, serve
 from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
-from tests.unit.drafter import checkpoints, public_checkpoints
-from tests.unit.drafter.checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
-from tests.unit.drafter.scripted import asking
-from tests.unit.verifier.scripted import RandomModel, make_engine
+from orchestrator.config import DraftConfig, OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalVerifier
+from orchestrator.length.config import FixedConfig
+from orchestrator.request import GenerationRequest, StepEvent
+from tests.support import family_checkpoints as checkpoints
+from tests.support import public_checkpoints
+from tests.support.drafters import asking
+from tests.support.family_checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
+from tests.support.verifiers import RandomModel, make_engine
 from verifier_service.runner import Runner
 
 WRITERS: dict[str, Callable[[Path], object]] = {

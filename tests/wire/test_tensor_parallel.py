@@ -11,13 +11,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, Unavailable
-from foredraft.prefix import hash_prefix
 from foredraft.types import Base, Round, SamplingParams, VerifyOpen
-from verifier_service import ranks
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine
+from verifier_service.load import load_engine
+from verifier_service.parallel import ranks
 from verifier_service.server import VerifierServer, serve
 
 PROMPT = tuple(7 * i % 250 for i in range(90))

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from foredraft import codec
+from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
     InvalidRequest,
@@ -19,15 +19,14 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.types import Acceptance, Candidates, Round, SamplingParams, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
-from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
+from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
-from verifier_service.engine import VerifierEngine
 from verifier_service.runner import Runner
 from verifier_service.server import SERVICE, VerifierServer, serve_engine
+from verifier_service.targets.engine import VerifierEngine
 
 
 @asynccontextmanager
@@ -137,7 +136,7 @@ async def test_bad_parents_are_refused(parents):
         assert caught.value.param == "parents"
 
 
-@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK, Acceptance.L2R])
+@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
 async def test_a_rule_and_its_q_go_over_the_wire(acceptance):
     sampling = SamplingParams(temperature=1.0, top_k=1)
     async with running() as (_, client):
@@ -344,7 +343,7 @@ async def test_the_client_believes_no_verdict_that_the_contract_excludes(change)
     elif change == "tokens":
         answer.next_tokens[0] = VOCAB
     else:
-        answer.next_tokens.extend([7] * MAX_PLAIN_STEPS)
+        answer.next_tokens.append(7)
     with pytest.raises(CorruptModelOutput):
         await verdict_through_the_client(request, answer)
 

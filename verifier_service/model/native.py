@@ -11,8 +11,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from foredraft.tree import is_tree
-from verifier_service.model.attention import Kv, Rows
+from foredraft.decoding.tree import is_tree
+from verifier_service.models.attention.reference import Kv, Rows
 
 log = logging.getLogger(__name__)
 

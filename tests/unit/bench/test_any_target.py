@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.audit import audit, is_bug
-from bench.workload import fitted
 from deployments.config import ForedraftConfig
-from deployments.held_out import prompts
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
 from foredraft.types import ModelInfo, Proposal
+from foredraft_cli.audit import audit, is_bug
+from foredraft_cli.held_out import fitted, prompts
 from tests.support.checkpoints import MAX_LEN, train_tokenizer, write_drafter, write_target
 
 

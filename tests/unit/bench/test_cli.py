@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench import cli
+from bench.compare import cli
 from bench.papers.plan import QUICK, Plan
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.compare.rows import Run
 from bench.papers import plots, theirs
 from bench.papers.claims import Verdict, all_of, fastest_inside, grows, higher, tally, that
 from bench.papers.experiment import family_table
-from bench.papers.families import Family, Prompt
-from bench.papers.own_coupling import Place, agreements, at_most, bounds
+from bench.papers.experiments.families import Family, Prompt
+from bench.papers.experiments.own_coupling import Place, agreements, at_most, bounds
 from bench.papers.plan import FULL, QUICK
 from bench.papers.report import (
     Section,
@@ -38,7 +39,6 @@ from bench.papers.stats import (
     survival,
 )
 from bench.papers.ways import Column, Decoded, Promise, Sample, Way
-from bench.rows import Run
 
 
 def sample(

@@ -17,8 +17,9 @@ import pytest
 import ray
 from ray import serve
 
-from deployments import cluster, ray_platform
 from deployments.config import DEFAULT_FILE, HttpOptions, read
+from deployments.serve import cluster
+from deployments.serve import platform as ray_platform
 from foredraft.errors import ConfigError, Unavailable
 
 

@@ -10,11 +10,11 @@ import pytest
 import ray
 import yaml
 
-from deployments import cli
-from deployments.config import ROOT, ForedraftConfig
+from deployments.config import ForedraftConfig, located, model_path
 from deployments.preflight import check_models
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
+from foredraft_cli import main as cli
 from tests.support.checkpoints import write_target
 
 
@@ -33,9 +33,12 @@ def test_names_and_tokenizers_are_the_targets_own(target: Path) -> None:
     assert found.name == "Tiny-Llama"
     assert found.tokenizer_file == target / "tokenizer.json"
     assert config(target, model_name="mine").name == "mine"
-    embedded = ForedraftConfig()
+    embedded = located(ForedraftConfig())
     check_models(embedded)
-    assert embedded.tokenizer_file == ROOT / "models/embedded/tokenizer/tokenizer.json"
+    assert (
+        embedded.tokenizer_file
+        == Path(model_path("models/embedded/tokenizer/tokenizer.json")).resolve()
+    )
 
 
 def test_another_tokenizer_is_refused_and_both_are_named(target: Path) -> None:
@@ -67,7 +70,7 @@ def test_a_target_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     assert str(tmp_path) in str(refused.value)
 
 
-@pytest.mark.parametrize("command", [["serve"], ["generate", "x = 1"], ["demo"]])
+@pytest.mark.parametrize("command", [["serve"], ["generate", "x = 1"], ["demo"], ["audit"]])
 def test_commands_end_with_one_line(
     command: list[str],
     tmp_path: Path,
@@ -78,7 +81,6 @@ def test_commands_end_with_one_line(
     entry = {"import_path": "deployments.app:build", "args": values}
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump({"applications": [entry]}))
-    monkeypatch.setattr(cli, "entry_points", lambda group: ())
     monkeypatch.setattr(sys, "argv", ["foredraft", *command, "--config", str(file)])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drafter_service.core.lattice import BlockScores
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import FirstTokens, Proposal, SamplingParams
-from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening, scores_of
+from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening, scores_of
 
 PREFIX = (3, 4, 5)
 WAYS = {

@@ -10,7 +10,7 @@ from tokenizers.decoders import ByteLevel
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel as ByteLevelSplit
 
-from deployments.ingress.detokenizer import TextStream
+from deployments.ingress.stream.detokenizer import TextStream
 
 
 def byte_tokenizer() -> Tokenizer:

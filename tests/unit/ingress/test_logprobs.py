@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from deployments.ingress.echo import Written
-from deployments.ingress.logprobs import LogprobsText
-from deployments.ingress.streaming import Delta
+from deployments.ingress.openai.echo import Written
+from deployments.ingress.openai.logprobs import LogprobsText
+from deployments.ingress.stream.sse import Delta
 from foredraft.types import Committed, Origin, TokenLogprobs
 from tests.unit.ingress.test_detokenizer import TOKENIZER
 

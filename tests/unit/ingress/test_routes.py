@@ -15,12 +15,12 @@ import pytest
 from tokenizers import Tokenizer
 
 from deployments.config import model_path
-from deployments.ingress.completions import Completions
-from deployments.ingress.prompts import Prompts
-from deployments.ingress.routes import application
+from deployments.ingress.openai.completions import Completions
+from deployments.ingress.openai.prompts import Prompts
+from deployments.ingress.openai.routes import application
 from foredraft.errors import InvalidRequest
 from tests.support.http import listening
-from tests.unit.orchestrator.scripted import (
+from tests.support.peers import (
     MODEL,
     ScriptedDrafter,
     ScriptedVerifier,

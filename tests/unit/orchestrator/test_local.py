@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from deployments.orchestrator.config import FixedConfig
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.ports import DrafterPort, VerifierPort
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -18,7 +14,11 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
-from tests.unit.orchestrator.scripted import (
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalDrafter, LocalVerifier
+from orchestrator.length.config import FixedConfig
+from orchestrator.ports import DrafterPort, VerifierPort
+from tests.support.peers import (
     MODEL,
     PROMPT,
     Collected,

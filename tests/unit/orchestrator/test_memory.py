@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from deployments.orchestrator.adl import PLAIN, Cost
-from deployments.orchestrator.config import GoodputConfig, OrchestratorConfig
-from deployments.orchestrator.memory import Memories, Memory
 from foredraft.types import SamplingParams
+from orchestrator.config import OrchestratorConfig
+from orchestrator.length.config import GoodputConfig
+from orchestrator.length.controllers import PLAIN, Cost
+from orchestrator.memory import Memories, Memory
 
 
 def test_a_learning_controller_goes_on_where_the_last_session_ended() -> None:

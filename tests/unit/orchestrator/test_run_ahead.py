@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from deployments.orchestrator.breaker import Breaker, BreakerState
-from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache
-from foredraft.prediction import predict
-from foredraft.prefix import hash_prefix
+from foredraft.decoding.outcomes import predict
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, Round
+from orchestrator.breaker import Breaker, BreakerState
+from orchestrator.run_ahead import RunAheadGate, SpeculationCache
 
 
 def test_the_outcome_predicted_is_all_kept_and_the_guessed_bonus() -> None:

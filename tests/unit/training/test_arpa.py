@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from training.arpa import NEVER, BackoffModel, Entries, Ints, Words, save_arpa
-from training.kneser_ney import count_ngrams, estimate
+from training.proxy.arpa import NEVER, BackoffModel, Entries, Ints, Words, save_arpa
+from training.proxy.kneser_ney import count_ngrams, estimate
 
 WORDS = Words(40)
 

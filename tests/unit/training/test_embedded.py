@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from drafter_service.core.ngram_table import NgramTable
-from drafter_service.model.block_causal import BlockCausalDLM
-from drafter_service.model.int8_rows import from_int8_rows, to_int8_rows
-from training.card import MAX_BYTES, changed_files
-from training.prompts import read_prompts
-from training.tokenizer import EOS_ID, MASK_ID, load_tokenizer
+from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from drafter_service.models.embedded.int8_rows import from_int8_rows, to_int8_rows
+from drafter_service.proposals.ngram_table import NgramTable
+from training.corpus.prompts import read_prompts
+from training.corpus.tokenizer import EOS_ID, MASK_ID, load_tokenizer
+from training.embedded.card import MAX_BYTES, changed_files
 
 EMBEDDED = Path(__file__).parents[3] / "models" / "embedded"
 

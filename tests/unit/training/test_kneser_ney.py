@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from training.arpa import BackoffModel, Ints, Words
-from training.kneser_ney import FALLBACK, count_ngrams, discounts, estimate
+from training.proxy.arpa import BackoffModel, Ints, Words
+from training.proxy.kneser_ney import FALLBACK, count_ngrams, discounts, estimate
 
 WORDS = Words(12)
 Gram = tuple[int, ...]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from drafter_service.core.ngram_table import NgramTable
-from training.arpa import Ints, Words
+from drafter_service.proposals.ngram_table import NgramTable
 from training.cli import app
-from training.generate import TOP, Continuations
-from training.proxy import proxy_rows, split_texts, to_table, train_proxy
-from training.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.corpus.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.embedded.generate import TOP, Continuations
+from training.proxy.arpa import Ints, Words
+from training.proxy.proxy import proxy_rows, split_texts, to_table, train_proxy
 
 WORDS = Words(30)
 
@@ -36,7 +36,6 @@ def write_work(folder: Path, vocab: int) -> None:
         np.zeros(4, np.float32),
         top.astype(np.uint16),
         top.astype(np.float16),
-        np.zeros((4, 12, 0), np.uint16),
     )
     shard.save(folder / "continuations" / "0000.npz")
 

@@ -1,0 +1,94 @@
+"""Runs in, table rows out: medians over alternating pairs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from bench.compare.text import repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One decoded prompt: its tokens, seconds from request to last token, accepted draft tokens."""
+
+    tokens: tuple[int, ...]
+    seconds: float
+    kept: int = 0
+    drafted: int = 0
+    draft_rounds: int = 0
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second."""
+        return len(self.tokens) / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it). mat
+    excludes the bonus token. identical is the share of prompts whose tokens equal plain decoding's.
+    """
+
+    where: str
+    drafter: str
+    temperature: float
+    prompts: int
+    max_tokens: int
+    tokens_per_s: float
+    speedup: float
+    mat: float
+    kept_per_drafted: float
+    identical: float
+    repetition: float
+
+
+def row(
+    where: str,
+    drafter: str,
+    temperature: float,
+    max_tokens: int,
+    runs: Sequence[Run],
+    plain: Sequence[Run],
+) -> Row:
+    """Return the row of runs that alternated with plain ones over the same prompts and seeds."""
+    rounds = sum(run.draft_rounds for run in runs)
+    drafted = sum(run.drafted for run in runs)
+    kept = sum(run.kept for run in runs)
+    same = [run.tokens == base.tokens for run, base in zip(runs, plain, strict=True)]
+    return Row(
+        where=where,
+        drafter=drafter,
+        temperature=temperature,
+        prompts=len(runs),
+        max_tokens=max_tokens,
+        tokens_per_s=median(run.speed for run in runs),
+        speedup=median(run.speed / base.speed for run, base in zip(runs, plain, strict=True)),
+        mat=kept / rounds if rounds else 0.0,
+        kept_per_drafted=kept / drafted if drafted else 0.0,
+        identical=sum(same) / len(same),
+        repetition=sum(repetition(run.tokens) for run in runs) / len(runs),
+    )
+
+
+def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the rows as JSON values."""
+    return [asdict(one) for one in rows]
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    head = (
+        "| where | drafter | temperature | tokens/s | speedup | MAT "
+        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|---|\n"
+    )
+    lines = [
+        f"| {r.where} | {r.drafter} | {r.temperature:g} | {r.tokens_per_s:.0f} | {r.speedup:.2f}x "
+        f"| {r.mat:.2f} | {r.kept_per_drafted:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
+        for r in rows
+    ]
+    return head + "\n".join(lines) + "\n"

@@ -1,0 +1,111 @@
+"""Where the sessions' KV lies: shared between texts that begin alike, grown for each pass.
+
+When there is none left, it is taken from one session for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.models.port import TargetModel
+from verifier_service.schedule.batching import Share
+from verifier_service.targets.session import Session
+
+Sessions = Mapping[int, Session]
+
+
+class KvManager:
+    """Keeps the block tables in step with what sessions have cached; keys name sessions.
+
+    preempted counts the sessions that lost their KV to another one.
+    """
+
+    def __init__(self, model: TargetModel, kv: KvBlocks) -> None:
+        self._model = model
+        self._kv = kv
+        # Kept branches whose KV is still where the tree had it: key, first row, rows.
+        self._moves: list[tuple[int, int, tuple[int, ...]]] = []
+        self._changed: set[int] = set()
+        self.preempted = 0
+
+    def table(self, key: int) -> Sequence[int]:
+        """Return the blocks of a session's text, in order."""
+        return self._kv.table(key)
+
+    def committed(self, key: int, first: int, path: tuple[int, ...]) -> None:
+        """Take note that KV rows first + path[i] of a session belong at first + i now."""
+        self._changed.add(key)
+        if path != tuple(range(len(path))):
+            self._moves.append((key, first, path))
+
+    def read(self, key: int) -> None:
+        """Take note that a session has more KV than before."""
+        self._changed.add(key)
+
+    def tidy(self, sessions: Sessions) -> None:
+        """Move the KV of kept branches to where it belongs, and give back what is not needed.
+
+        A pass needs it done; done between two, nobody waits for it.
+        """
+        for key, first, path in self._moves:
+            self._model.keep(self.table(key), first, path)
+        self._moves.clear()
+        for key in self._changed:
+            self._kv.settle(key, sessions[key].tokens, sessions[key].cached)
+        self._changed.clear()
+
+    def share(self, sessions: Sessions) -> set[int]:
+        """Let sessions that have text to read take over the KV of what others have read.
+
+        Return those that should not read now: another is about to read the same. The one that
+        has read most goes first.
+        """
+        reading = [key for key, session in sessions.items() if session.unread]
+        coming: set[bytes] = set()
+        waiting: set[int] = set()
+        for key in sorted(reading, key=lambda key: -sessions[key].cached):
+            session = sessions[key]
+            shareable = session.shareable
+            session.take_over(self._kv.adopt(key, shareable, session.cached))
+            due = self._kv.due(key, session.tokens, session.cached)
+            whole = session.cached % self._model.block_tokens == 0
+            shared = session.cached + self._model.block_tokens <= len(shareable)
+            if shared and whole and due and due[0] in coming:
+                waiting.add(key)
+            coming.update(due)
+        return waiting
+
+    def grant(self, shares: Sequence[Share], sessions: Sessions) -> list[Share]:
+        """Make room for the rows of each share; return those that found it.
+
+        Who finds none takes it from a session that waits for no verdict, else from a younger one;
+        that one reads its text again later. So the oldest session always goes on.
+        """
+        granted: set[int] = set()
+        lost: set[int] = set()
+        for share in sorted(shares, key=lambda share: share.key):
+            if share.key in lost:
+                continue
+            end = sessions[share.key].cached + share.rows
+            while not self._kv.grow(share.key, end):
+                victim = self._victim(share.key, granted, sessions)
+                if victim is None:
+                    break
+                lost.add(victim)
+                self._preempt(victim, sessions[victim])
+            else:
+                granted.add(share.key)
+        return [share for share in shares if share.key in granted]
+
+    def _victim(self, key: int, granted: set[int], sessions: Sessions) -> int | None:
+        held = [k for k in sessions if k != key and k not in granted and self._kv.table(k)]
+        idle = [k for k in held if sessions[k].pending is None]
+        younger = [k for k in held if k > key]
+        return max(idle or younger, default=None)
+
+    def _preempt(self, key: int, session: Session) -> None:
+        self._kv.drop(key)
+        self._changed.discard(key)
+        session.forget()
+        self.preempted += 1
