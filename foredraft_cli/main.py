@@ -6,14 +6,15 @@ import asyncio
 import signal
 import sys
 import threading
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deployments.config import DEFAULT_FILE, read
+from foredraft import __version__
 from foredraft.errors import ForedraftError
+from foredraft_cli import subcommands
 
 app = typer.Typer(
     name="foredraft",
@@ -27,6 +28,24 @@ ConfigOption = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"foredraft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
+
+
 @app.command()
 def serve(config: ConfigOption = DEFAULT_FILE) -> None:
     """Start the cluster on this machine and serve until interrupted."""
@@ -34,8 +53,10 @@ def serve(config: ConfigOption = DEFAULT_FILE) -> None:
 
     file = read(config)
     with running(file) as cluster:
-        typer.echo(f"{file.application.args.model_name} is ready at {cluster.url}")
+        typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")
+        if cluster.refusal:
+            typer.echo(f"  the drafter is refused, decoding is plain: {cluster.refusal}")
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
@@ -78,8 +99,7 @@ def demo(
 
 def main() -> None:
     """Run the command line; one of our own errors is one line and exit status 2."""
-    for command in entry_points(group="foredraft.commands"):
-        app.add_typer(command.load(), name=command.name)
+    subcommands.add_to(app)
     try:
         app()
     except ForedraftError as error:

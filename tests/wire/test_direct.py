@@ -15,12 +15,10 @@ from foredraft.types import (
     Proposal,
     SamplingParams,
 )
-from orchestrator.config import (
-    GoodputConfig,
-)
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
-from tests.wire.direct_pair import (
+from tests.support.direct_pair import (
     DIRECT,
     NEW,
     PLAIN_TOKENS,

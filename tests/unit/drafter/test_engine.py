@@ -7,7 +7,7 @@ from drafter_service.kv_slots import KVSlots
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
 from foredraft.types import DraftBlock, SamplingParams
-from tests.unit.drafter.scripted import (
+from tests.support.drafters import (
     INFO,
     ScriptedLM,
     asking,

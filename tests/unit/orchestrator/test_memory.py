@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from foredraft.types import SamplingParams
-from orchestrator.config import GoodputConfig, OrchestratorConfig
+from orchestrator.config import OrchestratorConfig
+from orchestrator.length.config import GoodputConfig
 from orchestrator.length.controllers import PLAIN, Cost
 from orchestrator.memory import Memories, Memory
 
