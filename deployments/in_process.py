@@ -51,13 +51,13 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
         await batcher.start()
         runner = Runner(partial(load_verifier, verifier_config))
         try:
-            info = await runner.ready()
+            await runner.start()
             yield Engines(
                 Tokenizer.from_file(str(config.tokenizer_file)),
                 LocalDrafter(batcher),
                 LocalVerifier(runner),
                 runner,
-                info,
+                runner.info,
             )
         finally:
             await runner.stop()

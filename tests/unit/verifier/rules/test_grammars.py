@@ -17,8 +17,14 @@ from deployments.config import model_path
 from foredraft.errors import InvalidRequest
 from foredraft.model_files import tokenizer_file
 from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams, VerifyOpen
-from tests.support.verifiers import CountingModel, kv_of, make_engine, opening, round_after
-from tests.unit.verifier.rules.test_logits import verdict_of
+from tests.support.verifiers import (
+    CountingModel,
+    kv_of,
+    make_engine,
+    opening,
+    round_after,
+    verdict_of,
+)
 from verifier_service.rules.grammars import TokenGrammars
 from verifier_service.targets.engine import VerifierEngine
 
