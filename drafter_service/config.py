@@ -9,6 +9,7 @@ from pydantic import Field
 
 from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
+from foredraft.rpc.config import ServiceConfig
 from foredraft.strict import StrictModel
 
 Weight = Annotated[float, Field(ge=0)]
@@ -154,7 +155,7 @@ class TreeConfig(StrictModel):
     )
 
 
-class DrafterConfig(StrictModel):
+class DrafterConfig(ServiceConfig):
     """One drafter process."""
 
     model: Path = Field(description="Folder of the drafter with config.json and model.safetensors.")
@@ -229,10 +230,6 @@ class DrafterConfig(StrictModel):
     extend: ExtendConfig = Field(
         default=ExtendConfig(), description="Paths that grow while the model is confident."
     )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(
-        default=0, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
-    )
     max_sessions: int = Field(
         default=512,
         ge=1,
@@ -256,12 +253,4 @@ class DrafterConfig(StrictModel):
         ge=1,
         le=MAX_DRAFT,
         description="Most unanswered proposals of one session; further ones are not read.",
-    )
-    idle_ttl_s: float = Field(
-        default=300.0, gt=0, description="Time without a message that ends a session, in seconds."
-    )
-    open_timeout_s: float = Field(
-        default=10.0,
-        gt=0,
-        description="Most time between a stream's start and its open message, in seconds.",
     )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from foredraft.rpc.config import ServiceConfig
 from foredraft.strict import StrictModel
 
 
@@ -18,7 +19,7 @@ class FeaturesConfig(StrictModel):
     )
 
 
-class VerifierConfig(StrictModel):
+class VerifierConfig(ServiceConfig):
     """One verifier process."""
 
     model: Path = Field(
@@ -96,16 +97,4 @@ class VerifierConfig(StrictModel):
         default=64,
         ge=1,
         description="Rows of a forward pass that are reserved for waiting prefills.",
-    )
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(
-        default=0, ge=0, le=65535, description="Port to listen on; 0 picks a free one."
-    )
-    idle_ttl_s: float = Field(
-        default=300.0, gt=0, description="Time without a message that ends a session, in seconds."
-    )
-    grace_s: float = Field(
-        default=20.0,
-        ge=0,
-        description="Time for open sessions to end when the service stops, in seconds.",
     )

@@ -10,12 +10,10 @@ from typing import Any
 
 import ray
 
-from deployments.serve.platform import pin
+from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
 from drafter_service.client import DrafterClient
-from foredraft.errors import ForedraftError
-
-_WATCH_S = 0.5
+from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +29,7 @@ class ModelServiceReplica:
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
+        prepare_replica()
         pin(pin_cpus)
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
@@ -56,23 +55,22 @@ class ModelServiceReplica:
         stats: dict[str, float] = self._server.stats()
         return stats
 
-    def status(self) -> dict[str, Any]:
-        """The model, its measured numerics and the load, for /health."""
-        info = self._server.info
-        return {"model": info.name, "numerics": info.numerics, **self.record_autoscaling_stats()}
+    def info(self) -> ModelInfo:
+        """The model, with its measured numerics."""
+        info: ModelInfo = self._server.info
+        return info
+
+    def status(self) -> tuple[ModelInfo, dict[str, float]]:
+        """The model and the load, for /health."""
+        return self.info(), self.record_autoscaling_stats()
 
     async def _exit_when_broken(self) -> None:
         """End the process once its engine or a rank is lost.
 
         Its sessions move at once then, and Serve replaces it sooner than failed checks would.
         """
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            try:
-                self._server.check_health()
-            except ForedraftError as error:
-                log.error("the replica ends: %s", error)
-                os._exit(1)
+        log.error("the replica ends: %s", await self._server.broken())
+        os._exit(1)
 
     async def check_health(self) -> None:
         """Raise when the engine's worker has died, so that Serve replaces the replica."""

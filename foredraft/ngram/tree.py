@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from foredraft.decoding.tree import first_branch, is_path
-from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
+from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
 from foredraft.types import Base, DraftBlock, Proposal
 
 LEAST = 1.5
@@ -21,7 +21,7 @@ _PLACES = 64
 @dataclass(frozen=True, slots=True)
 class TextTreeParams:
     """How a text's tree is grown: its longest branch, how many of the text's last tokens tell, and
-    what it is worth, in occurrences, that anything else may come (followers.mix). A node that the
+    what it is worth, in occurrences, that anything else may come (index.mix). A node that the
     text goes through with less than least_mass is left out, and all of a tree of which fewer than
     `least` tokens can be expected to hold.
     """
@@ -53,7 +53,7 @@ def text_tree(
 
     Returns NOTHING where they are not likely enough.
     """
-    followers = Followers(text, len(params.pseudocounts), params.window, _PLACES)
+    ngrams = NgramIndex(text, len(params.pseudocounts), params.window, _PLACES)
     tokens: list[int] = []
     parents: list[int] = []
     expected = 0.0
@@ -66,7 +66,7 @@ def text_tree(
         nonlocal pushed
         following: list[int] = []
         shares: list[float] = []
-        mix(following, shares, followers.behind(path), params.pseudocounts)
+        mix(following, shares, ngrams.followers(path), params.pseudocounts)
         for token, share in zip(following, shares, strict=True):
             if mass * share >= params.least_mass:
                 heappush(heap, (-mass * share, pushed, parent, (*path, token)))

@@ -17,6 +17,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import Unavailable
+from foredraft.rpc.server import ServiceServer
 from foredraft.types import (
     SamplingParams,
 )
@@ -78,7 +79,7 @@ class SlowModel(CountingModel):
         return super().forward(segments)
 
 
-async def drafter(model: Watched | None = None, vocab: int = VOCAB) -> drafter_server.DrafterServer:
+async def drafter(model: Watched | None = None, vocab: int = VOCAB) -> ServiceServer:
     model = model or Watched()
     config = DrafterConfig(model=Path("unused"))
     info = replace(INFO, tokenizer_hash=TOKENIZER, max_len=1000, vocab_size=vocab)
@@ -100,7 +101,7 @@ class Pool:
 
     def __init__(self, client: Callable[[str], DrafterClient | VerifierClient]) -> None:
         self._client = client
-        self.servers: list[drafter_server.DrafterServer | verifier_server.VerifierServer] = []
+        self.servers: list[ServiceServer] = []
         self._clients: list[DrafterClient | VerifierClient] = []
         self.streams: list[DrafterStream | VerifierStream] = []
         self.scheme = ""

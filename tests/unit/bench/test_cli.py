@@ -18,8 +18,8 @@ def test_bench_alone_still_measures_and_writes_its_rows(
 ) -> None:
     asked: list[int] = []
 
-    async def measure(file: Any, count: int, *_: Any) -> list[Any]:
-        asked.append(count)
+    async def measure(file: Any, texts: list[str], *_: Any) -> list[Any]:
+        asked.append(len(texts))
         return []
 
     monkeypatch.setattr(cli, "_measure", measure)

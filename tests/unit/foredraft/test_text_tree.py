@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, check_parents
-from foredraft.ngram.index import Followers, mix
+from foredraft.ngram.index import NgramIndex, mix
 from foredraft.ngram.tree import NOTHING, TextTreeParams, text_tree
 
 texts = st.lists(st.integers(0, 4), max_size=30)
@@ -24,7 +24,7 @@ def counted_afresh(text, path, length, window):
 
 @given(texts, st.lists(st.integers(0, 4), max_size=4), st.integers(1, 5), st.integers(1, 40))
 def test_followers_are_the_counts(text, path, longest, window):
-    found = Followers(text, longest, window).behind(tuple(path))
+    found = NgramIndex(text, longest, window).followers(tuple(path))
     for length in range(1, longest + 1):
         expected = counted_afresh(text, path, length, window)
         if length > len(text) + len(path) or not expected:
@@ -34,14 +34,14 @@ def test_followers_are_the_counts(text, path, longest, window):
 
 
 def test_what_followed_last_comes_first():
-    [after_1, *_] = Followers([1, 2, 1, 3, 1], 1).behind(())
+    [after_1, *_] = NgramIndex([1, 2, 1, 3, 1], 1).followers(())
     assert list(after_1) == [3, 2]
 
 
 def test_of_many_places_the_last_are_looked_at():
     text = [1, 2, 1, 3, 1, 4, 1]
-    assert Followers(text, 1, places=2).behind(()) == [{4: 1, 3: 1}]
-    assert Followers(text, 1, places=3).behind(()) == Followers(text, 1).behind(())
+    assert NgramIndex(text, 1, places=2).followers(()) == [{4: 1, 3: 1}]
+    assert NgramIndex(text, 1, places=3).followers(()) == NgramIndex(text, 1).followers(())
 
 
 def test_counts_are_weighed_against_what_was_expected():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drafter_service.config import DrafterConfig
-from drafter_service.proposals.passes import MASK
+from drafter_service.proposals.denoising import MASK
 from foredraft.errors import ConfigError, InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import FirstTokens, Proposal, SamplingParams

@@ -10,42 +10,15 @@ from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
 from foredraft.types import (
     Acceptance,
     Candidates,
-    DraftBlock,
     DraftOpened,
     FinishReason,
     Origin,
     Proposal,
-    Propose,
     Verdict,
 )
 from orchestrator.session.session import Session
 from tests.support.peers import MODEL, PROMPT, request
-
-OPENED = DraftOpened(MODEL, 16)
-
-
-def opened_session(max_new: int = 20, **fields: object) -> Session:
-    session = Session(request(max_new, **fields))
-    session.verifier_opened(MODEL)
-    session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
-    session.drafter_opened(OPENED)
-    return session
-
-
-def ask(session: Session, length: int) -> Propose:
-    asked = session.draft_request(length)
-    assert asked is not None
-    return asked
-
-
-def answer(asked: Propose, *tokens: int, bonus: int = -1) -> tuple[Propose, DraftBlock]:
-    return asked, DraftBlock(asked.base, tokens, generated_len=len(tokens), bonus_guess=bonus)
-
-
-def commit(session: Session, *tokens: int) -> None:
-    """Let the session commit tokens by a plain round."""
-    asked = session.next_round(len(tokens))
-    assert session.verdict_arrived(Verdict(asked.base, 0, tokens)) is not None
+from tests.support.sessions import answer, ask, commit, opened_session
 
 
 def test_a_block_for_the_committed_prefix_is_verified_whole() -> None:

@@ -1,4 +1,4 @@
-"""A transformers causal language model as path search's proxy: Eq. 7's tiny causal LM."""
+"""Paper reproduction: a small causal language model as the proxy of DiffuSpec Eq. 7."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A compact static trigram table with backoff, read with numpy alone: the causal scorer of path
-search.
+"""A compact trigram table with backoff, read with numpy alone: what static_ngram.py scores by.
 
 Layout of ngram.safetensors, V being the vocabulary size. Contexts of two tokens (u, v) are keyed u
 * V + v, sorted; the entries of a context are sorted by token. Absent entries back off: log p(w | u
@@ -9,7 +8,6 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,37 +48,6 @@ class NgramTable:
         """Number of tokens that the table covers."""
         return len(self.unigram)
 
-    def score(self, context: Sequence[int], candidates: npt.NDArray[np.integer]) -> FloatArray:
-        """log p(w | last two tokens of context) for every candidate w; fp32, in the shape of
-        `candidates`.
-
-        A shorter context uses what there is. Raises IndexError for a candidate outside the
-        vocabulary.
-        """
-        words = np.asarray(candidates, dtype=np.int64)
-        scores: FloatArray = self.unigram[words]
-        if len(context) >= 1:
-            last = int(context[-1])
-            start, end = int(self.bigram_offsets[last]), int(self.bigram_offsets[last + 1])
-            scores = _refine(
-                words,
-                self.bigram_tokens[start:end],
-                self.bigram_log_probs[start:end],
-                scores + self.bigram_backoff[last],
-            )
-        if len(context) >= 2:
-            key = int(context[-2]) * self.vocab_size + int(context[-1])
-            index = int(np.searchsorted(self.trigram_keys, key))
-            if index < len(self.trigram_keys) and self.trigram_keys[index] == key:
-                start, end = int(self.trigram_offsets[index]), int(self.trigram_offsets[index + 1])
-                scores = _refine(
-                    words,
-                    self.trigram_tokens[start:end],
-                    self.trigram_log_probs[start:end],
-                    scores + self.trigram_backoff[index],
-                )
-        return scores
-
     def save(self, directory: Path) -> None:
         """Writes the table, log-probabilities as fp16, keys and offsets as int32."""
         narrow = {np.dtype(np.float32): np.float16, np.dtype(np.int64): np.int32}
@@ -110,13 +77,3 @@ class NgramTable:
                 for name, value in arrays.items()
             }
         )
-
-
-def _refine(
-    words: IntArray, tokens: npt.NDArray[np.uint16], log_probs: FloatArray, fallback: FloatArray
-) -> FloatArray:
-    """Replaces the fallback scores of the words that the context lists (`tokens` sorted)."""
-    if not len(tokens):
-        return fallback
-    index = np.minimum(np.searchsorted(tokens, words), len(tokens) - 1)
-    return np.where(tokens[index] == words, log_probs[index], fallback)

@@ -1,4 +1,4 @@
-"""The n-gram table that comes with a model, as a causal proxy."""
+"""Paper reproduction: a static n-gram table as the proxy of DiffuSpec Eq. 7."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from drafter_service.proposals.lattice import Floats, Ints, Lattice
-from drafter_service.proposals.ngram_table import NgramTable
+from drafter_service.proposals.proxies.ngram_table import NgramTable
 
 if TYPE_CHECKING:
     from drafter_service.proposals.causal_scorer import BlockScorer, Path
 
 
 class StaticNgram:
-    """NgramTable.score for many contexts at once: log p(w | last two tokens), with backoff.
+    """log p(w | last two tokens) of many contexts at once, with backoff.
 
     The table's entries get global keys, context times V plus token, so that one sorted search
     answers a whole beam.

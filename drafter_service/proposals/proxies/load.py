@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from drafter_service.config import DrafterConfig, ScorerConfig
-from drafter_service.models.port import Capabilities
-from drafter_service.proposals.causal_scorer import CausalScorer, KenLMScorer
-from drafter_service.proposals.ngram_table import FILE_NAME as NGRAM_FILE
-from drafter_service.proposals.ngram_table import NgramTable
-from drafter_service.proposals.static_ngram import StaticNgram
+from drafter_service.proposals.causal_scorer import CausalScorer
+from drafter_service.proposals.proxies.kenlm import KenLMScorer
+from drafter_service.proposals.proxies.ngram_table import FILE_NAME as NGRAM_FILE
+from drafter_service.proposals.proxies.ngram_table import NgramTable
+from drafter_service.proposals.proxies.static_ngram import StaticNgram
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import verify_files
 
@@ -17,9 +17,12 @@ _LM_PATH = "cps.scorer.lm_path"
 
 
 def load_proxies(
-    config: DrafterConfig, capabilities: Capabilities
+    config: DrafterConfig, vocab_size: int, max_block: int
 ) -> list[tuple[float, CausalScorer]]:
-    """Return the configured parts with their weights. Raise WeightsError or ConfigError."""
+    """Return the configured parts with their weights; raise WeightsError or ConfigError.
+
+    vocab_size and max_block, in mask slots, are the drafter's.
+    """
     scorer = config.cps.scorer
     loaded: list[tuple[float, CausalScorer]] = []
     if scorer.static > 0 and (table := _load_ngram(config.model)):
@@ -27,7 +30,7 @@ def load_proxies(
     if scorer.kenlm > 0:
         loaded.append((scorer.kenlm, _load_kenlm(scorer)))
     if scorer.lm > 0:
-        loaded.append((scorer.lm, _load_lm(scorer, capabilities)))
+        loaded.append((scorer.lm, _load_lm(scorer, vocab_size, max_block)))
     return loaded
 
 
@@ -56,11 +59,11 @@ def _load_kenlm(config: ScorerConfig) -> KenLMScorer:
         ) from None
 
 
-def _load_lm(config: ScorerConfig, capabilities: Capabilities) -> CausalScorer:
+def _load_lm(config: ScorerConfig, vocab_size: int, max_block: int) -> CausalScorer:
     if config.lm_path is None or not config.lm_path.is_dir():
         raise ConfigError("cps.scorer.lm needs lm_path, a model's folder", param=_LM_PATH)
     # Imported here: a drafter without a language model has no need of transformers.
-    from drafter_service.models.causal_lm import CausalLMScorer, load_causal_lm
+    from drafter_service.proposals.proxies.causal_lm import CausalLMScorer, load_causal_lm
 
     try:
         verify_files(config.lm_path)
@@ -70,14 +73,13 @@ def _load_lm(config: ScorerConfig, capabilities: Capabilities) -> CausalScorer:
             f"the proxy's language model cannot be loaded: {error}", param=_LM_PATH
         ) from None
     text = model.config.get_text_config()
-    if text.vocab_size != capabilities.vocab_size:
+    if text.vocab_size != vocab_size:
         raise ConfigError(
-            f"the language model has {text.vocab_size} tokens, the drafter"
-            f" {capabilities.vocab_size}",
+            f"the language model has {text.vocab_size} tokens, the drafter {vocab_size}",
             param=_LM_PATH,
         )
     longest = getattr(text, "max_position_embeddings", None)
-    if longest is not None and config.lm_window + capabilities.max_block > longest:
+    if longest is not None and config.lm_window + max_block > longest:
         raise ConfigError(
             f"the language model holds {longest} tokens, fewer than lm_window and a block",
             param="cps.scorer.lm_window",
