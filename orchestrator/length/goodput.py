@@ -1,6 +1,6 @@
 """The goodput controller: the draft length with the most committed tokens per second. Pure.
 
-design.md section 6. Acceptance is estimated by place in the block. A shorter block is the beginning
+Acceptance is estimated by place in the block. A shorter block is the beginning
 of a longer one, of a tree as of a path, so every block tells of all lengths up to its own. What is
 measured is what was asked for: a proposal that answers less does so in the figures, too. Costs are
 measured in the session itself, so the queue at the drafter, the round trip and run-ahead hits are
