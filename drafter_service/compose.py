@@ -89,7 +89,7 @@ class Strategies:
                 " on partly filled blocks",
                 param="params.steps",
             )
-        if self._capabilities.features_hash and not self._capabilities.features_optional:
+        if self._capabilities.features_hash:
             self._check_behind_text(request)
         if params.extend and proposal in (*_NO_DENOISING, Proposal.TREE):
             raise InvalidRequest(

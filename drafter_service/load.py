@@ -26,7 +26,6 @@ from drafter_service.models.port import Capabilities, DiffusionLM
 from drafter_service.proxies import load_proxies
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
-from foredraft.features.fusion import Fusion, read_fusion
 from foredraft.features.wire import size
 from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
 from foredraft.types import (
@@ -66,7 +65,6 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
         weights_hash=weights_hash(config.model),
         features_hash=capabilities.features_hash,
         features_width=capabilities.features_width,
-        features_optional=capabilities.features_optional,
         eos_token_ids=(capabilities.eos,),
         mask_token_id=capabilities.mask,
     )
@@ -86,7 +84,7 @@ def bridged(
     config: DrafterConfig, model: DiffusionLM, own: Path | None, target: Path
 ) -> DiffusionLM:
     """Return the model in the tokens of the target's tokenizer; raise ConfigError."""
-    if model.capabilities.features_hash and not model.capabilities.features_optional:
+    if model.capabilities.features_hash:
         raise ConfigError(
             "a drafter that needs the target's features has its tokens", param="target_tokenizer"
         )
@@ -196,8 +194,7 @@ def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
     if isa is None:
         return None
     model = BlockCausalDLM.load(config.model, torch.float32)
-    held, fusion = _cache_shape(config, model), _fusion(config.model, model)
-    return NativeDrafter(model, held, config.candidates, kernels, isa, fusion)
+    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels, isa)
 
 
 def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
@@ -212,13 +209,7 @@ def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
     cache_dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     linear = Int8Linear if dtype == "int8" else FloatLinear
     fused = FusedBlockCausal(model, linear)
-    held, fusion = _cache_shape(config, model), _fusion(config.model, model)
-    return EmbeddedDrafter(fused, held, config.candidates, cache_dtype, fusion)
-
-
-def _fusion(folder: Path, model: BlockCausalDLM) -> Fusion | None:
-    """Return what makes the features that the model reads, None if it reads none."""
-    return read_fusion(folder) if model.config.target_layer_ids else None
+    return EmbeddedDrafter(fused, _cache_shape(config, model), config.candidates, cache_dtype)
 
 
 def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:

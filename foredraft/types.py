@@ -146,8 +146,7 @@ class ModelInfo:
     weights_hash tells checkpoints, and how a target computes with them, apart
     (model_files.weights_hash), "" where there is none.
     features_hash names the fused features, features_width values for each token, that a verifier
-    can tell or a drafter needs (features.py), "" where there are none; with features_optional the
-    drafter can do without, and is told none of the prompt's but its last token's.
+    can tell or a drafter needs (features.py), "" where there are none.
     eos_token_ids end a text, empty where they are not known; mask_token_id is a drafter's, if it
     has one.
     """
@@ -162,7 +161,6 @@ class ModelInfo:
     features_width: int = 0
     eos_token_ids: tuple[int, ...] = ()
     mask_token_id: int | None = None
-    features_optional: bool = False
 
 
 class Candidates(NamedTuple):
@@ -237,10 +235,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DraftOpen:
-    """Opens a session on a drafter: the prefix known so far and how to propose.
-
-    A drafter that can do without features is told of those of tokens from features_from on.
-    """
+    """Opens a session on a drafter: the prefix known so far and how to propose."""
 
     session_id: str
     prefix: tuple[int, ...]
@@ -248,7 +243,6 @@ class DraftOpen:
     proposal: Proposal
     max_len: int
     params: DraftParams = DraftParams()
-    features_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +250,7 @@ class Propose:
     """Asks for num_tokens tokens after (the first keep_len tokens last named) + append.
 
     features are the fused ones (features.py) of this prefix's tokens, except the last, that the
-    drafter does not have yet, of as many as are known if it can do without; empty for a drafter
-    that reads none.
+    drafter does not have yet; empty for a drafter that reads none.
     """
 
     base: Base

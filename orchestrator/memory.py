@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from orchestrator.length.controllers import DraftLengthController
-from orchestrator.session.features import NOTHING, Wanted
 
 S = TypeVar("S")
 
@@ -17,11 +16,11 @@ _KINDS = 64
 class Memory:
     """The last state of a controller that `learns`; others start anew each time.
 
-    foretold is the run-ahead gate's share, None before the first session ended. features are those
-    that the last drafter read.
+    foretold is the run-ahead gate's share, None before the first session ended. features
+    names those that the last drafter read.
     """
 
-    def __init__(self, features: Wanted = NOTHING) -> None:
+    def __init__(self, features: str = "") -> None:
         self._state: Any = None
         self.foretold: float | None = None
         self.features = features

@@ -122,24 +122,13 @@ def drafter(
         Path | None, typer.Option(help="A drafter to go on from, with a new schedule.")
     ] = None,
     layers: Annotated[int, typer.Option(help="Layers to have; ones are added to `start`.")] = 2,
-    states: Annotated[
-        str, typer.Option(help="Layers of the target, as 8,13, whose states the drafter is told.")
-    ] = "",
     compiled: CompileOption = True,
 ) -> None:
     """Generate the target's continuations, then distil the drafter on them; both parts resume."""
     from training.embedded.distill import DistillRun, run_distill_rank, train_drafter
     from training.embedded.generate import GenerationPlan, generate_shards
 
-    layer_ids = tuple(int(layer) for layer in states.split(",") if layer)
-    plan = GenerationPlan(
-        work,
-        out / "target",
-        work / "continuations",
-        shards=shards,
-        layer_ids=layer_ids,
-        seed=seed,
-    )
+    plan = GenerationPlan(work, out / "target", work / "continuations", shards=shards, seed=seed)
     run = DistillRun(
         shards=plan.output,
         target=out / "target",
@@ -150,7 +139,6 @@ def drafter(
         seed=seed,
         start=start,
         layers=layers,
-        layer_ids=layer_ids,
         compile=compiled,
     )
     if ranks == 1:
@@ -222,17 +210,6 @@ def evaluate(
     report = json.dumps(figures, indent=2)
     (work / "evaluation.json").write_text(report + "\n")
     typer.echo(report)
-
-
-@app.command()
-def strip(
-    start: Annotated[Path, typer.Option(help="Folder of a drafter that has a fusion.")],
-    out: OutOption = EMBEDDED,
-) -> None:
-    """Leave a drafter's fusion of the target's states out: it then asks for none."""
-    from training.embedded.strip import strip as strip_fusion
-
-    strip_fusion(start, out / "drafter")
 
 
 @app.command()

@@ -143,7 +143,7 @@ class VerifierStream:
                 limits.check_tokens("logprobs", tokens, self.model.vocab_size)
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
-        most = limits.MAX_PLAIN_STEPS if request.draft else request.plain_steps
+        most = 1 if request.draft else request.plain_steps
         if verdict.base != request.base or len(verdict.next_tokens) > most:
             raise CorruptModelOutput("the verifier's verdict does not answer the round")
         if not is_branch(verdict.kept, explicit(request.parents, len(request.draft))):

@@ -79,12 +79,6 @@ class VerifierConfig(StrictModel):
     )
     max_sessions: int = Field(default=64, ge=1)
     row_budget: int = Field(default=256, ge=2, description="token rows of one forward")
-    idle_steps: int = Field(
-        default=0,
-        ge=0,
-        le=16,
-        description="tokens that a session is decoded ahead of its next round while nothing waits",
-    )
     prefill_rows: int = Field(default=64, ge=1, description="rows kept for waiting prefills")
     host: str = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65535, description="0 picks a free port")

@@ -93,7 +93,6 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
-        idle_steps=config.idle_steps,
         argmax=best_argmax(),
         choice=best_choice(),
         grammars=_grammars(config, model),

@@ -206,12 +206,8 @@ class Runner:
 
     def _next_command(self, engine: VerifierEngine) -> _Command | None:
         """Return the next command, waiting for one while the engine has nothing to do."""
-        while self._commands.empty():
-            if engine.has_work:
-                return None
-            # Not counted as busy: it gives way to whatever comes.
-            if not engine.decode_on():
-                break
+        if self._commands.empty() and engine.has_work:
+            return None
         command = self._commands.get()
         self._stopping = command is None
         return command

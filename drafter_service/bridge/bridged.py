@@ -38,7 +38,6 @@ class BridgedLM:
             # The target's features are of its own tokens.
             features_hash="",
             features_width=0,
-            features_optional=False,
             mask=None,
         )
         self._capacity = min(own.max_len, own.cache_tokens)

@@ -75,7 +75,7 @@ def built() -> ctypes.CDLL | None:
         scratch = getattr(kernels, f"fd_draft_scratch_{isa}")
         scratch.argtypes, scratch.restype = [_pointer, _int64, _int64], _int64
         draft = getattr(kernels, f"fd_draft_{isa}")
-        draft.argtypes, draft.restype = [_pointer, _pointer, _int64, *[_pointer] * 8], None
+        draft.argtypes, draft.restype = [_pointer, _pointer, _int64, *[_pointer] * 7], None
     kernels.fd_gumbel.argtypes = [_pointer, _int64, _pointer, _int64, _pointer]
     kernels.fd_gumbel.restype = None
     kernels.fd_beam.argtypes = [_pointer] * 4

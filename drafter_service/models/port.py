@@ -23,9 +23,8 @@ class Capabilities:
     of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask
     slots included, can be held at once. partial_blocks says whether slots of a block may already
     hold tokens. features_hash and features_width say which of the target's fused features
-    the model reads of its prefix's tokens, if any. It needs them, and caches
-    their keys and values, unless features_optional says that each helps to read the token behind
-    it.
+    (foredraft.features.wire) the model needs of its prefix's tokens, if any; it caches their keys
+    and values.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Capabilities:
     partial_blocks: bool = False
     features_hash: str = ""
     features_width: int = 0
-    features_optional: bool = False
     mask: int | None = None
 
 
@@ -55,9 +53,7 @@ class BlockRequest:
     not be made of it, as later drafts would then depend on what was drawn here, not on the text.
     fresh says that what the slot holds is not the session's: a draft must not depend on another's.
     features are those of tokens, for a model that needs them: of all where the pass only caches,
-    else of all but the last, whose own are not known before it was verified. For a model that can
-    do without they are those of the token before each of tokens, zeros where they are not known,
-    or empty.
+    else of all but the last, whose own are not known before it was verified.
     """
 
     slot: int

@@ -133,7 +133,6 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         features_width=info.features_width,
         eos_token_ids=info.eos_token_ids,
         mask_token_id=info.mask_token_id,
-        features_optional=info.features_optional,
     )
 
 
@@ -151,7 +150,6 @@ def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
         m.features_width,
         eos_token_ids=tuple(m.eos_token_ids),
         mask_token_id=m.mask_token_id if m.HasField("mask_token_id") else None,
-        features_optional=m.features_optional,
     )
 
 
@@ -207,7 +205,6 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
         proposal=o.proposal,
         max_len=o.max_len,
         params=draft_params_to_pb(o.params),
-        features_from=o.features_from,
     )
 
 
@@ -217,7 +214,6 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
     limits.check_session_id(m.session_id)
     limits.check_range("max_len", m.max_len, 1, limits.MAX_PREFIX)
     limits.check_range("prefix length", len(m.prefix), shortest, m.max_len)
-    limits.check_range("features_from", m.features_from, 0, len(m.prefix))
     return DraftOpen(
         m.session_id,
         tuple(m.prefix),
@@ -225,7 +221,6 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
         _named("proposal", Proposal, m.proposal),
         m.max_len,
         draft_params_from_pb(m.params),
-        m.features_from,
     )
 
 

@@ -1,6 +1,6 @@
 """A drafter's fusion of the target's hidden states: where its weights are, and what names it.
 
-DFlash's checkpoints and the embedded drafter's hold it: `fc` maps the concatenated hidden states of
+DFlash's checkpoints hold it: `fc` maps the concatenated hidden states of
 some of the target's layers to one row, and `hidden_norm` normalises that (arXiv 2602.06036). The
 verifier computes with these weights, the drafter with what comes of them; that both read the same
 is told by the hash.
@@ -33,11 +33,9 @@ def read_fusion(folder: Path) -> Fusion:
     """Return the fusion of a drafter's checkpoint; raise WeightsError if it has none."""
     try:
         raw: dict[str, Any] = json.loads((folder / "config.json").read_text())
-        # DFlash's config.json, else the embedded drafter's own.
-        named = raw.get("dflash_config", raw)
-        layer_ids = tuple(int(each) for each in named["target_layer_ids"])
+        layer_ids = tuple(int(each) for each in raw["dflash_config"]["target_layer_ids"])
         width = int(raw["hidden_size"])
-        rms_eps = float(raw["rms_norm_eps" if "rms_norm_eps" in raw else "rms_eps"])
+        rms_eps = float(raw["rms_norm_eps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder.name} has no fusion that can be read: {error}") from None
     digest = hashlib.sha256(json.dumps((layer_ids, width, rms_eps)).encode())

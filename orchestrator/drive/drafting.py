@@ -25,7 +25,6 @@ from orchestrator.memory import Memory
 from orchestrator.ports import DrafterPort, DraftStream, Drains
 from orchestrator.report import NO_DRAFT, Decision
 from orchestrator.run_ahead import RunAheadGate
-from orchestrator.session.features import Wanted
 from orchestrator.session.session import Session
 
 log = logging.getLogger(__name__)
@@ -288,8 +287,7 @@ class Drafting:
         self.attaches += 1
         self._drains = self._stream if isinstance(self._stream, Drains) else None
         self._session.drafter_opened(self._stream.opened)
-        model = self._stream.opened.model
-        self._memory.features = Wanted(model.features_hash, model.features_optional)
+        self._memory.features = self._stream.opened.model.features_hash
         address = self._stream.address if isinstance(self._stream, Reachable) else ""
         if self._direct and is_address(address):
             self._source = DraftSource(address, self._session.direct_open(*how), self._copying)

@@ -20,7 +20,6 @@ from orchestrator.memory import Memory
 from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.report import Decision, How, RoundStats, Tally
 from orchestrator.request import GenerationRequest, StepEvent, Summary
-from orchestrator.session.features import NOTHING
 from orchestrator.session.session import Session
 from orchestrator.session.step import Step
 
@@ -87,7 +86,7 @@ class _Run:
         self._tally = Tally(how(request, config))
         self._untold: StepEvent | None = None
         self._closing = Closing()
-        self._session = Session(request, memory.features if controller.longest else NOTHING)
+        self._session = Session(request, memory.features if controller.longest else "")
         self._drafting = Drafting(
             drafter, self._session, controller, config, self._closing, clock, memory
         )

@@ -8,7 +8,6 @@ from itertools import repeat, starmap
 from foredraft.decoding.outcomes import predict
 from foredraft.decoding.tree import ROOT, explicit, is_branch
 from foredraft.errors import CorruptModelOutput
-from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.types import Committed, FinishReason, Origin, Round, Verdict
 from orchestrator.length.controllers import Observation
 from orchestrator.session.step import Draft
@@ -33,8 +32,7 @@ class Commit:
 
 def check(asked: Round, verdict: Verdict, vocab_size: int) -> None:
     """Raise CorruptModelOutput if the verdict says more than the round asked for."""
-    # A draft is answered by more than one token where the verifier decoded on while it waited.
-    most = MAX_PLAIN_STEPS if asked.draft else asked.plain_steps
+    most = 1 if asked.draft else asked.plain_steps
     if not (0 <= verdict.accepted <= len(asked.draft) and 1 <= len(verdict.next_tokens) <= most):
         raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
     if not is_branch(verdict.kept, explicit(asked.parents, len(asked.draft))):

@@ -26,8 +26,7 @@ def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
     if drafter.tokenizer_hash != target.tokenizer_hash:
         return f"drafter {drafter.name} has another tokenizer than target {target.name}"
     needed = (drafter.features_hash, drafter.features_width)
-    needs = bool(drafter.features_hash) and not drafter.features_optional
-    if needs and needed != (target.features_hash, target.features_width):
+    if drafter.features_hash and needed != (target.features_hash, target.features_width):
         return f"drafter {drafter.name} needs features that target {target.name} does not tell"
     if drafter.vocab_size != target.vocab_size and not target.tokenizer_hash:
         return f"drafter {drafter.name} has another vocabulary than target {target.name}"

@@ -59,5 +59,4 @@ def draft_open(
         proposal,
         len(request.prompt) + request.max_new_tokens,
         params,
-        len(request.prompt) - 1,
     )

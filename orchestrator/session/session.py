@@ -43,7 +43,7 @@ from orchestrator.session.commit import (
 from orchestrator.session.committed_prefix import CommittedPrefix
 from orchestrator.session.compatibility import differ, same
 from orchestrator.session.draft_buffer import ArrivedBlocks
-from orchestrator.session.features import NOTHING, FeatureRelay, Wanted
+from orchestrator.session.features import FeatureRelay
 from orchestrator.session.ngram_draft import copied
 from orchestrator.session.open_messages import draft_open, verify_open
 from orchestrator.session.reconcile import is_readable
@@ -57,17 +57,17 @@ SIMPLE = DraftParams()
 class Session:
     """The state machine of one request. At most one round is in flight.
 
-    features are those that its drafter is expected to read; if it reads others, that costs time.
+    features names those that its drafter is expected to read; if it reads others, that costs time.
     """
 
-    def __init__(self, request: GenerationRequest, features: Wanted = NOTHING) -> None:
+    def __init__(self, request: GenerationRequest, features: str = "") -> None:
         check_range("prompt length", len(request.prompt), 1, MAX_PREFIX)
         check_range("max_new_tokens", request.max_new_tokens, 1, MAX_PREFIX)
         self._request = request
         self._stops = frozenset(request.stop_token_ids)
         self._prefix = CommittedPrefix(request.prompt)
         self._end = len(request.prompt) + request.max_new_tokens
-        self._features = FeatureRelay(features, self._end, len(request.prompt) - 1)
+        self._features = FeatureRelay(features, self._end)
         self._round = 0
         self._in_flight: Round | None = None
         self._verifying: Draft | None = None
@@ -242,7 +242,7 @@ class Session:
     ) -> DraftOpen:
         """Return the open that a verifier, which has the text, attaches a drafter with."""
         opening = draft_open(self._request, self._prefix, proposal, acceptance, params)
-        return replace(opening, prefix=(), features_from=0)
+        return replace(opening, prefix=())
 
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: proposals can be asked for."""

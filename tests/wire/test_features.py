@@ -8,15 +8,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
-from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.server import serve as serve_drafter
 from foredraft import limits
 from foredraft.errors import Overloaded, Unavailable
@@ -66,12 +64,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Checkpoints:
 
 
 @asynccontextmanager
-async def verifying(
-    target: Path, drafter: Path | None, dtype: Literal["bf16", "fp32"] = "fp32"
-) -> AsyncIterator[VerifierClient]:
+async def verifying(target: Path, drafter: Path | None) -> AsyncIterator[VerifierClient]:
     config = VerifierConfig(
         model=target,
-        dtype=dtype,
+        dtype="fp32",
         kv_tokens=4096,
         row_budget=32,
         features=FeaturesConfig(model=drafter) if drafter else None,
@@ -356,59 +352,3 @@ async def test_nothing_is_told_that_nobody_asked_for(checkpoints: Checkpoints) -
         told = Watched(verifier)
         await decoded(None, told, speculate=False)
         assert told.opens[0].features_hash == "" and not told_of(told)
-
-
-@dataclass
-class Helped:
-    """A drafter that can do without features, and its target, both as compiled code runs them."""
-
-    target: Path
-    drafter: Path
-
-
-@pytest.fixture(scope="module")
-def helped(tmp_path_factory: pytest.TempPathFactory) -> Helped:
-    folder = tmp_path_factory.mktemp("helped")
-    torch.manual_seed(0)
-    sizes = {"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = LlamaConfig(
-        vocab_size=64, hidden_size=64, intermediate_size=64, initializer_range=0.3, **sizes
-    )
-    config.eos_token_id = 0
-    LlamaForCausalLM(config).save_pretrained(folder / "target")
-    # Wrong, but by as little as its target's own embedding makes it.
-    model = BlockCausalDLM(BlockCausalConfig(64, 64, 2, 64, target_layer_ids=(0, 1)))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    model.save(folder / "drafter")
-    return Helped(folder / "target", folder / "drafter")
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.5])
-async def test_a_drafter_that_can_do_without_is_helped_and_runs_ahead(
-    helped: Helped, temperature: float
-) -> None:
-    config = CONFIG.model_copy(update={"proposal": Proposal.COUPLED, "run_ahead_least": 0.0})
-    server = await serve_drafter(DrafterConfig(model=helped.drafter, prefill_rows=16))
-    try:
-        async with (
-            verifying(helped.target, helped.drafter, dtype="bf16") as verifier,
-            DrafterClient(f"127.0.0.1:{server.port}") as drafter,
-        ):
-            memory = Memory()
-            plain, _ = await decoded(drafter, verifier, temperature, speculate=False)
-            first, report = await decoded(drafter, verifier, temperature, memory, config)
-            assert (first, report.verifier_moves) == (plain, 0)
-            # From the second request on the verifier is asked at once.
-            told, sent = Watched(verifier), Watched(drafter)
-            again, report = await decoded(sent, told, temperature, memory, config)
-            assert (again, report.verifier_moves) == (plain, 0)
-    finally:
-        await server.stop()
-    assert report.draft_rounds > 10 and report.run_ahead_asked > 0
-    [opened] = told.opens
-    assert opened.features_hash == read_fusion(helped.drafter).hash
-    assert opened.features_from == len(PROMPT) - 1
-    features, given = told_of(told), b"".join(propose.features for propose in sent.passed)
-    assert features.startswith(given) and len(given) > size(20, 64)
-    assert len(features) == size(len(again), 64)

@@ -19,7 +19,6 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.types import Acceptance, Candidates, Round, SamplingParams, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.unit.verifier.scripted import VOCAB, CountingModel, make_engine, opening, round_after
@@ -344,7 +343,7 @@ async def test_the_client_believes_no_verdict_that_the_contract_excludes(change)
     elif change == "tokens":
         answer.next_tokens[0] = VOCAB
     else:
-        answer.next_tokens.extend([7] * MAX_PLAIN_STEPS)
+        answer.next_tokens.append(7)
     with pytest.raises(CorruptModelOutput):
         await verdict_through_the_client(request, answer)
 

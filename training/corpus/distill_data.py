@@ -15,8 +15,6 @@ from training.embedded.generate import Continuations
 
 BLOCKS = (4, 8, 16)
 BLOCK_SHARES = (0.15, 0.4, 0.45)
-CUT_SHARE = 0.2
-"""Of sequences of whose end no states are known, as when a drafter runs ahead."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +39,6 @@ class BlockBatch:
     """fp32 [b, m, TOP], the target's distribution renormalised over its stored candidates"""
     weight: Tensor
     """fp32 [b, m]: gamma^slot, 0 beyond the end of the text"""
-    states: Tensor
-    """bf16 [b, n, layers x hidden]: the target's states of the token before each clean one, zeros
-    where they are not known
-    """
 
     def split(self, rows: int) -> list[BlockBatch]:
         """Micro-batches of at most `rows` sequences."""
@@ -104,23 +98,7 @@ def make_batch(
         ),
         top_probs=log_probs.softmax(-1),
         weight=torch.from_numpy(np.where(position < total, gamma**slot, 0.0).astype(np.float32)),
-        states=known_states(data, chosen, random),
     )
-
-
-def known_states(data: Continuations, chosen: np.ndarray, random: np.random.Generator) -> Tensor:
-    """The states that a batch's rows are told: of what was generated, in some up to a cut alone.
-
-    A prompt's are never told, so that a drafter reads it without waiting for the target.
-    """
-    rows, total = len(chosen), data.tokens.shape[1]
-    states = np.zeros((rows, total, data.states.shape[2]), np.uint16)
-    states[:, data.prompt :] = data.states[chosen]
-    cut = np.where(
-        random.random(rows) < CUT_SHARE, random.integers(data.prompt, total, rows), total
-    )
-    states[np.arange(total) >= cut[:, None]] = 0
-    return torch.from_numpy(states.view(np.int16)).view(torch.bfloat16)
 
 
 class Shards:
@@ -179,5 +157,4 @@ def _join(shards: list[Continuations]) -> Continuations:
         np.concatenate([shard.temperature for shard in shards]),
         np.concatenate([shard.top_ids for shard in shards]),
         np.concatenate([shard.top_log_probs for shard in shards]),
-        np.concatenate([shard.states for shard in shards]),
     )

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 from tqdm import tqdm
 
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
@@ -56,7 +55,6 @@ class DistillRun:
     source_layers: tuple[int, ...] = (0, 1)
     start: Path | None = None
     layers: int = 2
-    layer_ids: tuple[int, ...] = ()
     edge_rank: int = 96
     seed: int = 0
     compile: bool = True
@@ -94,27 +92,12 @@ def drafter_from_target(
     return model
 
 
-def drafter_from_drafter(
-    start: Path, layers: int, layer_ids: tuple[int, ...], target: TargetModel
-) -> BlockCausalDLM:
-    """The drafter in a folder, in fp32, with the target's embedding and what it lacks added.
-
-    That is identity layers up to `layers`, and features of the target's layers `layer_ids`. These
-    begin at half the size of an embedding: at none, where only the norm would learn, they are not
-    taken up.
+def drafter_from_drafter(start: Path, layers: int, target: TargetModel) -> BlockCausalDLM:
+    """The drafter in a folder, in fp32, with the target's embedding and, up to `layers`, identity
+    layers added.
     """
     old = BlockCausalDLM.load(start, torch.float32)
-    layer_ids = layer_ids or old.config.target_layer_ids
-    model = BlockCausalDLM(
-        replace(
-            old.config,
-            num_layers=max(layers, old.config.num_layers),
-            target_layer_ids=layer_ids,
-        )
-    )
-    if layer_ids:
-        scale = float(target.embedding.weight.detach().std())
-        nn.init.constant_(model.hidden_norm.weight, 0.5 * scale)
+    model = BlockCausalDLM(replace(old.config, num_layers=max(layers, old.config.num_layers)))
     model.load_state_dict(old.state_dict(), strict=False)
     model.embedding.load_state_dict(target.embedding.state_dict())
     last = old.layers[-1].state_dict()
@@ -147,16 +130,11 @@ class DistillLoss(nn.Module):
             masks = masked_attention(q[:, :, n:], k, v, hidden)
             return torch.cat((clean, masks), dim=2).transpose(1, 2).flatten(0, 1)
 
-        features = None
-        if self.model.config.target_layer_ids:
-            told = self.model.fused(batch.states.flatten(0, 1)).view(b, n, -1)
-            features = F.pad(told, (0, 0, 0, m)).flatten(0, 1)
         hidden = self.model.forward_rows(
             batch.tokens.flatten(),
             batch.positions.flatten(),
             batch.slots.flatten(),
             attend,
-            features,
         )
         hidden = hidden.view(b, rows, -1)[:, n:].reshape(b * m, -1)
         base = self.model.base_logits(hidden)
@@ -186,12 +164,12 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     target = load_target(run.target)
     model = (
-        drafter_from_drafter(run.start, run.layers, run.layer_ids, target)
+        drafter_from_drafter(run.start, run.layers, target)
         if run.start
         else drafter_from_target(target, run.source_layers, run.edge_rank, run.seed)
     )
     trained = [
-        Trained(parameter, muon=name.startswith(("layers.", "fc.")) and parameter.ndim == 2)
+        Trained(parameter, muon=name.startswith("layers.") and parameter.ndim == 2)
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     ]

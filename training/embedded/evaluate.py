@@ -54,13 +54,9 @@ def continuation_noise(rows: int, count: int, vocab: int, seed: int) -> Tensor:
 
 
 @torch.inference_mode()
-def drafts_everywhere(
-    model: BlockCausalDLM, tokens: Tensor, first: int, block: int, states: Tensor
-) -> Tensor:
+def drafts_everywhere(model: BlockCausalDLM, tokens: Tensor, first: int, block: int) -> Tensor:
     """Hidden states [anchors, block, hidden] of a draft block at every position first..len-1 of
     tokens [len].
-
-    `states` [len - first, layers x hidden] are the target's of the tokens before those positions.
     """
     length, anchors = len(tokens), len(tokens) - first
     anchor = torch.arange(first, length).repeat_interleave(block)
@@ -84,15 +80,11 @@ def drafts_everywhere(
         mixed += (weights[..., :length].flatten(1, 2) @ v[:, :length].float()).view(shape)
         return torch.cat((clean, mixed.flatten(1, 2).to(clean.dtype)), dim=1).transpose(0, 1)
 
-    features = None
-    if model.config.target_layer_ids:
-        features = F.pad(model.fused(states), (0, 0, first, len(anchor)))
     hidden = model.forward_rows(
         torch.cat((tokens, torch.zeros_like(anchor))),
         torch.cat((torch.arange(length), anchor + slot)),
         torch.cat((torch.full((length,), COMMITTED), slot)),
         attend,
-        features,
     )
     return hidden[length:].view(anchors, block, -1)
 
@@ -165,8 +157,7 @@ def draft_figures(
     rounds: list[int] = []
     for row, raw in enumerate(data.tokens.astype(np.int64)):
         tokens = torch.from_numpy(raw)
-        states = torch.from_numpy(data.states[row].view(np.int16)).view(torch.bfloat16)
-        hidden = drafts_everywhere(model, tokens, data.prompt, block, states)
+        hidden = drafts_everywhere(model, tokens, data.prompt, block)
         nodes = lattice(model, hidden)
         last = tokens[data.prompt - 1 : -1]
         shared = None if noise is None else F.pad(noise[row], (0, 0, 0, block))
@@ -228,7 +219,6 @@ def evaluate_pair(
             count,
             torch.full((len(prompts),), temperature),
             torch.zeros(0) if noise is None else noise,
-            model.config.target_layer_ids,
         )
         figures = [draft_figures(model, data, block, noise) for block in (8, 16)]
         report[f"T={temperature}"] = {

@@ -1,16 +1,15 @@
 """Batched decoding with the target: continuations for distillation, evaluation and the proxy.
 
 All rows of a batch have the same prompt length and move in step, so no padding is needed. The
-target runs as it is served, so that stored states are those that a drafter will be told. Sampling
-is Gumbel-max: argmax of log-probabilities plus noise, the rule of the verifier.
+target runs as it is served. Sampling is Gumbel-max: argmax of log-probabilities plus noise, the
+rule of the verifier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -43,10 +42,6 @@ class Continuations:
     """uint16 [rows, generated, TOP], best first"""
     top_log_probs: np.ndarray
     """float16 [rows, generated, TOP]"""
-    states: np.ndarray
-    """uint16 [rows, generated, layers x hidden]: the bits of the bf16 states of the token before
-    each generated one, behind some of the target's layers; no layers if none were asked for
-    """
 
     def save(self, path: Path) -> None:
         """Writes one .npz shard."""
@@ -57,7 +52,6 @@ class Continuations:
             temperature=self.temperature,
             top_ids=self.top_ids,
             top_log_probs=self.top_log_probs,
-            states=self.states,
         )
 
     @classmethod
@@ -70,23 +64,7 @@ class Continuations:
                 stored["temperature"],
                 stored["top_ids"],
                 stored["top_log_probs"],
-                stored["states"],
             )
-
-
-class RawStates:
-    """A fusion that fuses nothing: what training stores is what a fusion would read."""
-
-    def __init__(self, layer_ids: Sequence[int]) -> None:
-        self.layer_ids = tuple(layer_ids)
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """Return the states as they are."""
-        return states
-
-    def of_bits(self, states: np.ndarray) -> np.ndarray:
-        """Return the states as they are."""
-        return states
 
 
 class Decoder:
@@ -107,25 +85,16 @@ class Decoder:
             pool.give(table)
         self.tables = [pool.take(-(-length // size)) for _ in range(batch)]
 
-    def logits(self, tokens: Tensor, position: int, raw: RawStates) -> tuple[Tensor, np.ndarray]:
-        """fp32 logits [batch, vocab] after tokens [batch, n] at position..position+n-1, and the
-        bf16 states' bits [batch, layers x hidden] of the last tokens.
-        """
+    def logits(self, tokens: Tensor, position: int) -> Tensor:
+        """fp32 logits [batch, vocab] after tokens [batch, n] at position..position+n-1."""
         segments = [
             Segment(table, position, row, 1)
             for table, row in zip(self.tables, tokens.tolist(), strict=True)
         ]
         step = max(1, PASS_ROWS // tokens.shape[1])
-        parts = [self._pass(segments[at : at + step], raw) for at in range(0, len(segments), step)]
-        logits, states = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return torch.from_numpy(logits), states
-
-    def _pass(self, segments: list[Segment], raw: RawStates) -> tuple[np.ndarray, np.ndarray]:
-        flat = self.target.flat(segments)
-        if not raw.layer_ids:
-            return self.target.passes(flat), np.empty((len(segments), 0), np.uint16)
-        fused: Any = self.target.passes
-        return fused.fused(flat, flat.wanted, raw)
+        starts = range(0, len(segments), step)
+        parts = [self.target.forward(segments[at : at + step]) for at in starts]
+        return torch.from_numpy(np.concatenate(parts))
 
 
 def gumbel(generator: torch.Generator, *size: int) -> Tensor:
@@ -140,12 +109,11 @@ def continue_prompts(
     count: int,
     temperature: Tensor,
     noise: torch.Generator | Tensor,
-    layer_ids: Sequence[int] = (),
 ) -> Continuations:
     """Generates `count` tokens for prompts [batch, prompt] (prefill from position 0).
 
     `temperature` is fp32 [batch], 0 meaning greedy. `noise` is a generator, or explicit noise
-    [batch, count, vocab]. States are those behind the layers `layer_ids`, counted from 0.
+    [batch, count, vocab].
     """
     batch, length = prompts.shape
     decoder.start(batch, length + count)
@@ -154,10 +122,8 @@ def continue_prompts(
     top_ids = np.empty((batch, count, TOP), np.uint16)
     top_log_probs = np.empty((batch, count, TOP), np.float16)
     sampled = (temperature > 0).nonzero().flatten()
-    raw, states = RawStates(layer_ids), []
-    logits, seen = decoder.logits(prompts, 0, raw)
+    logits = decoder.logits(prompts, 0)
     for step in range(count):
-        states.append(seen)
         log_probs = logits.log_softmax(-1)
         values, ids = log_probs.topk(TOP)
         top_ids[:, step], top_log_probs[:, step] = ids.numpy(), values.numpy()
@@ -171,14 +137,13 @@ def continue_prompts(
             chosen[sampled] = (log_probs[sampled] / temperature[sampled, None] + noisy).argmax(-1)
         tokens[:, length + step] = chosen
         if step + 1 < count:
-            logits, seen = decoder.logits(chosen[:, None], length + step, raw)
+            logits = decoder.logits(chosen[:, None], length + step)
     return Continuations(
         tokens.numpy().astype(np.uint16),
         length,
         temperature.numpy(),
         top_ids,
         top_log_probs,
-        np.stack(states, axis=1),
     )
 
 
@@ -198,7 +163,6 @@ class GenerationPlan:
     long_prompt: int = 352
     long_every: int = 8
     core_share: float = 0.6
-    layer_ids: tuple[int, ...] = ()
     seed: int = 0
 
 
@@ -232,7 +196,6 @@ def generate_shards(plan: GenerationPlan, rank: int = 0, world: int = 1) -> None
             plan.generated,
             temperature,
             noise,
-            plan.layer_ids,
         )
         result.save(path.with_suffix(".new.npz"))
         path.with_suffix(".new.npz").replace(path)

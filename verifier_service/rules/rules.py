@@ -49,10 +49,6 @@ class Rule(Protocol):
     def trees(self) -> bool:
         """Whether drafts may be trees."""
 
-    @property
-    def drafts_matter(self) -> bool:
-        """Whether the target's tokens depend on what is drafted, not only on the prefix."""
-
     def draws(self, asked: Round, first: int) -> list[Draw]:
         """Return how the target's own token is drawn in each of the round's 1 + k rows."""
 
@@ -95,7 +91,6 @@ class Coupled:
 
     sampling: SamplingParams
     trees: bool = True
-    drafts_matter: bool = False
 
     def draws(self, asked: Round, first: int) -> list[Draw]:
         """Return a draw with the shared noise for every row."""
@@ -121,7 +116,6 @@ class Independent:
     sampling: SamplingParams
     argmax: GumbelArgmax
     trees: bool = False
-    drafts_matter: bool = True
     _judged: bool = False
 
     def draws(self, asked: Round, first: int) -> list[Draw]:

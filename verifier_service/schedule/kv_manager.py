@@ -52,7 +52,7 @@ class KvManager:
             self._model.keep(self.table(key), first, path)
         self._moves.clear()
         for key in self._changed:
-            self._kv.settle(key, sessions[key].text, sessions[key].cached)
+            self._kv.settle(key, sessions[key].tokens, sessions[key].cached)
         self._changed.clear()
 
     def share(self, sessions: Sessions) -> set[int]:
@@ -68,7 +68,7 @@ class KvManager:
             session = sessions[key]
             shareable = session.shareable
             session.take_over(self._kv.adopt(key, shareable, session.cached))
-            due = self._kv.due(key, session.text, session.cached)
+            due = self._kv.due(key, session.tokens, session.cached)
             whole = session.cached % self._model.block_tokens == 0
             shared = session.cached + self._model.block_tokens <= len(shareable)
             if shared and whole and due and due[0] in coming:

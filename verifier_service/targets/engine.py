@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import islice
 from typing import NamedTuple
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
 from verifier_service.kv.block_table import KvBlocks
-from verifier_service.models.port import Segment, TargetModel
+from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
 from verifier_service.rules.logits import Guide, Shaper
 from verifier_service.rules.rules import Decision, Logits, rule_of
@@ -45,7 +44,6 @@ class VerifierEngine:
         *,
         row_budget: int = 256,
         prefill_rows: int = 64,
-        idle_steps: int = 0,
         argmax: GumbelArgmax = gumbel_argmax,
         choice: Choice = choose,
         grammars: Grammars | None = None,
@@ -55,7 +53,6 @@ class VerifierEngine:
         self._kv = kv
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
-        self._idle_steps = idle_steps
         self._argmax, self._choose = argmax, choice
         self._grammars = grammars or NoGrammars()
         self._clock = clock
@@ -192,34 +189,6 @@ class VerifierEngine:
             if result is not None:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
-
-    def decode_on(self) -> bool:
-        """Use idle time: find one token more, asked for by no round yet, for every session.
-
-        Return False, having done nothing, once each has idle_steps of them or cannot have more.
-        """
-        self.tidy()
-        ahead = {k: s for k, s in self._sessions.items() if s.decodes_on(self._idle_steps)}
-        # Nobody loses KV for a token that nobody asked for.
-        room = (key for key, s in ahead.items() if self._kv.grow(key, s.cached + 1))
-        keys = list(islice(room, self._row_budget))
-        if not keys:
-            return False
-        sessions = [ahead[key] for key in keys]
-        tables = [self._manager.table(key) for key in keys]
-        segments = [
-            Segment(table, s.cached, [s.newest], 1)
-            for table, s in zip(tables, sessions, strict=True)
-        ]
-        logits = forward(self._model, segments, sessions)
-        raw = shape([(key, 1) for key in keys], self._sessions, logits)
-        chosen = self._choose(logits, [s.next_draw() for s in sessions])
-        for key, session, token in zip(keys, sessions, chosen, strict=True):
-            if token is not None:
-                session.learn(token, raw[key])
-                self._manager.read(key)
-        # A row that is not finite is left to the round that will meet it.
-        return None not in chosen
 
     def _commit(
         self, key: int, decision: Decision | None, rows: int, raw: Logits

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
-from foredraft.types import Base, Round, Timings, TokenLogprobs, Verdict
+from foredraft.types import Round, Timings, TokenLogprobs, Verdict
 from verifier_service.models.port import Segment
 from verifier_service.rules.logits import Shaper
 from verifier_service.rules.logprobs import token_logprobs
@@ -17,24 +17,14 @@ from verifier_service.rules.sampling import Draw
 from verifier_service.schedule.admission import check_round
 from verifier_service.schedule.batching import Share, Work
 from verifier_service.targets.features import FeatureLog
-from verifier_service.targets.known import walk
-
-NOTHING = Round(Base("", 0, 0, 0))
 
 
 @dataclass(slots=True)
 class Pending:
-    """A round under way: when it arrived, when its first forward began, what it cost so far.
-
-    walked are the draft's nodes that were known to be kept when it arrived; rest is the round that
-    is left to be verified, and left names its nodes in the round as it was asked.
-    """
+    """A round under way: when it arrived, when its first forward began, what it cost so far."""
 
     round: Round
     arrived: float
-    rest: Round
-    walked: tuple[int, ...] = ()
-    left: tuple[int, ...] = ()
     started: float | None = None
     compute_s: float = 0.0
     emitted: list[int] = field(default_factory=list)
@@ -43,14 +33,12 @@ class Pending:
 
 @dataclass(slots=True)
 class Session:
-    """Invariant: KV rows [0, cached) belong to (tokens + known)[:cached], and the last has none.
+    """Invariant: KV rows [0, cached) belong to tokens[:cached], and the last token has none.
 
-    It is the first row of the next forward. known are tokens that the target has chosen already but
-    no round has asked for; while a round is under way there are none. logprobs is how many likely
-    tokens to tell of beside each committed one, None if nothing is asked; known_logprobs are those
-    of known. heard are those of the prefix's tokens, until the first verdict; None if not asked.
-    features are those of the text, as passes tell them; None if not asked. adopted counts the
-    tokens that another session read, since the last verdict.
+    It is the first row of the next forward. logprobs is how many likely tokens to tell of beside
+    each committed one, None if nothing is asked. heard are those of the prefix's tokens, until the
+    first verdict; None if not asked. features are those of the text, as passes tell them; None if
+    not asked. adopted counts the tokens that another session read, since the last verdict.
     A dormant session has lost its KV and waits for its next round.
     """
 
@@ -68,14 +56,12 @@ class Session:
     features: FeatureLog | None = None
     cached: int = 0
     adopted: int = 0
-    known: list[int] = field(default_factory=list)
-    known_logprobs: list[TokenLogprobs] = field(default_factory=list)
     pending: Pending | None = None
     dormant: bool = False
     last: tuple[Round, Verdict] | None = None
 
     def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
-        """Make request the round under way; one that was answered, or is known, ends at once.
+        """Make request the round under way; one that was answered ends at once.
 
         Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
         """
@@ -99,70 +85,14 @@ class Session:
             raise InvalidRequest(
                 f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
             )
-        return self._begin(request, now)
-
-    def _begin(self, request: Round, now: float) -> Verdict | None:
-        """Make request the round under way, or answer it with what is known."""
         self.dormant = False
-        known, self.known = self.known, []
-        told, self.known_logprobs = self.known_logprobs, []
-        if not request.draft:
-            taken = known[: request.plain_steps]
-            self.known, self.known_logprobs = known[len(taken) :], told[len(taken) :]
-            self.pending = Pending(request, now, request, logprobs=told[: len(taken)])
-            self._extend(taken)
-            self.pending.emitted += taken
-            done = taken and not self._goes_on(self.pending, taken[-1])
-            return self._answer((), 0) if done else None
-        walked, beyond, left, parents = walk(request.draft, request.parents, known)
-        rest = request
-        if known:
-            draft = tuple(request.draft[node] for node in left)
-            rest = replace(request, draft=draft, parents=() if is_path(parents) else parents)
-        self.pending = Pending(
-            request, now, rest, walked, left, emitted=list(beyond), logprobs=told
-        )
-        self._extend(known)
-        return self._answer(walked, 0) if beyond else None
-
-    def decodes_on(self, steps: int) -> bool:
-        """Return whether a token more can be known, of at most steps; nothing must wait for it."""
-        newest, length = self.newest, len(self.tokens) + len(self.known)
-        return (
-            len(self.known) < steps
-            and self.pending is None
-            and not self.rule.drafts_matter
-            and self.cached + 1 == length < self.commit_limit - 1
-            and newest not in self.stop_token_ids
-        )
-
-    @property
-    def newest(self) -> int:
-        """The last token that the target chose or was given: the one without KV."""
-        return self.known[-1] if self.known else self.tokens[-1]
-
-    def next_draw(self) -> Draw:
-        """Return how the token after the newest one is drawn."""
-        return self.rule.draws(NOTHING, len(self.tokens) + len(self.known))[0]
-
-    def learn(self, token: int, raw: Logits) -> None:
-        """Take note of the target's choice after the newest token, which has KV now.
-
-        raw [1, vocabulary] are the logits as the model gave them.
-        """
-        self.known.append(token)
-        self.known_logprobs += self._told(raw, [0], [token])
-        self.read(1)
+        self.pending = Pending(request, now)
+        return None
 
     def work(self, key: int) -> Work:
         """Return the rows that the session could feed now."""
-        decide = 1 + len(self.pending.rest.draft) if self.pending else 0
+        decide = 1 + len(self.pending.round.draft) if self.pending else 0
         return Work(key, len(self.tokens) - 1 - self.cached if self.unread else 0, decide)
-
-    @property
-    def text(self) -> Sequence[int]:
-        """All tokens that have KV, or will have: the committed ones, then the known ones."""
-        return [*self.tokens, *self.known] if self.known else self.tokens
 
     @property
     def unread(self) -> bool:
@@ -174,7 +104,7 @@ class Session:
         """The tokens whose KV another session may have computed: of the rest, the passes tell."""
         if self.heard is not None:
             return ()
-        return self.text if self.features is None else self.tokens[: self.features.told]
+        return self.tokens if self.features is None else self.tokens[: self.features.told]
 
     def take_over(self, end: int) -> None:
         """Take note that KV of the text up to end is there, what was lacking read by another."""
@@ -191,7 +121,6 @@ class Session:
         """Start anew without KV: the text is read again, once a round asks for it."""
         self.cached = 0
         self.dormant = self.pending is None
-        self.known, self.known_logprobs = [], []
         if self.heard is not None:
             self.heard = []
         if self.features is not None:
@@ -203,14 +132,14 @@ class Session:
             end = self.cached + share.rows
             return Segment(blocks, self.cached, self.tokens[self.cached : end], self.heeded(share))
         assert self.pending is not None
-        draft, parents = self.pending.rest.draft, self.pending.rest.parents
+        draft, parents = self.pending.round.draft, self.pending.round.parents
         rows = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
         return Segment(blocks, self.cached, rows, self.heeded(share) + self.deciding(share), tree)
 
     def deciding(self, share: Share) -> int:
         """Return how many of a share's rows, its last ones, decide the round."""
-        return 1 + len(self.pending.rest.draft) if share.decides and self.pending else 0
+        return 1 + len(self.pending.round.draft) if share.decides and self.pending else 0
 
     def heeded(self, share: Share) -> int:
         """Return how many rows, before those, tell of the prefix's tokens."""
@@ -225,22 +154,19 @@ class Session:
     def draws(self) -> list[Draw]:
         """Return how each deciding row of the round under way is drawn."""
         assert self.pending is not None
-        return self.rule.draws(self.pending.rest, len(self.tokens))
+        return self.rule.draws(self.pending.round, len(self.tokens))
 
     def branches(self) -> list[Sequence[int]]:
-        """Return for each deciding row, or for the row of a token ahead, what the text before it
-        has beyond the committed tokens.
-        """
-        if self.pending is None:
-            return [self.known]
-        draft = self.pending.rest.draft
-        nodes, parents = range(len(draft)), explicit(self.pending.rest.parents, len(draft))
+        """Return for each deciding row what the text before it has beyond the committed tokens."""
+        assert self.pending is not None
+        draft = self.pending.round.draft
+        nodes, parents = range(len(draft)), explicit(self.pending.round.parents, len(draft))
         return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
 
     def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return what the rule makes of the deciding rows, given the token drawn in each."""
         assert self.pending is not None
-        return self.rule.decide(self.pending.rest, len(self.tokens), chosen, logits)
+        return self.rule.decide(self.pending.round, len(self.tokens), chosen, logits)
 
     def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
         """Commit what was decided; return the verdict once the round is complete.
@@ -250,7 +176,7 @@ class Session:
         first + i, where first was the number of tokens before.
         """
         assert self.pending is not None
-        pending, draft = self.pending, self.pending.rest.draft
+        pending, draft = self.pending, self.pending.round.draft
         path, token = decision
         tokens = [*(draft[node] for node in path), token]
         pending.logprobs += self._told(raw, [0, *(1 + node for node in path)], tokens)
@@ -262,8 +188,7 @@ class Session:
         pending.emitted.append(token)
         if not pending.round.draft and self._goes_on(pending, token):
             return None
-        below = path if pending.rest is pending.round else tuple(pending.left[n] for n in path)
-        return self._answer((*pending.walked, *below), batch_rows)
+        return self._answer(path, batch_rows)
 
     def _told(self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]) -> list[TokenLogprobs]:
         """Return what is to be told of tokens, each chosen in its row; nothing if not asked."""

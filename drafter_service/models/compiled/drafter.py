@@ -13,8 +13,6 @@ from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from drafter_service.models.embedded.drafter import CacheShape, capabilities
 from drafter_service.models.port import BlockRequest
 from drafter_service.proposals.lattice import BlockScores
-from foredraft.features.fusion import Fusion
-from foredraft.features.wire import size
 
 # Caches are padded to a multiple of the keys in a tile (native.h).
 _TILE = 32
@@ -34,10 +32,9 @@ class NativeDrafter:
         candidates: int,
         kernels: ctypes.CDLL,
         isa: str,
-        fusion: Fusion | None = None,
     ) -> None:
         config = model.config
-        self.capabilities = capabilities(config, cache, fusion)
+        self.capabilities = capabilities(config, cache)
         self._candidates = min(candidates, config.vocab_size - 1)
         capacity = -(-self.capabilities.cache_tokens // _TILE) * _TILE
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
@@ -61,7 +58,6 @@ class NativeDrafter:
             heads.extend((r.slot, r.start, len(r.tokens), r.num_slots))
             tokens.extend(r.tokens)
             masks += r.num_slots
-        features = self._features(requests)
         rows, M = len(tokens) + masks, self._candidates
         if rows > self._rows or masks > self._masks:
             self._reserve(max(rows, self._rows), max(masks, self._masks))
@@ -73,7 +69,6 @@ class NativeDrafter:
             heads.buffer_info()[0],
             len(requests),
             tokens.buffer_info()[0],
-            features,
             self._at_keys,
             self._at_values,
             self._at_scratch,
@@ -91,15 +86,6 @@ class NativeDrafter:
             begin = end
         return scores
 
-    def _features(self, requests: Sequence[BlockRequest]) -> bytes | None:
-        """Return the features of all requests' tokens, zeros for those without; None if none has
-        any.
-        """
-        if not any(r.features for r in requests):
-            return None
-        one = size(1, self.capabilities.features_width)
-        return b"".join(r.features or bytes(one * len(r.tokens)) for r in requests)
-
     def _check(self, r: BlockRequest) -> None:
         c = self.capabilities
         if not (
@@ -110,11 +96,10 @@ class NativeDrafter:
             and r.start + len(r.tokens) + r.num_slots <= c.cache_tokens
             and min(r.tokens) >= 0
             and max(r.tokens) < c.vocab_size
-            and len(r.features) in (0, size(len(r.tokens), c.features_width))
         ):
             raise ValueError(
-                f"slot {r.slot}, {r.start} + {len(r.tokens)} tokens, {r.num_slots} mask slots,"
-                f" {len(r.features)} bytes of features: outside the drafter's bounds"
+                f"slot {r.slot}, {r.start} + {len(r.tokens)} tokens, {r.num_slots} mask slots:"
+                " outside the drafter's bounds"
             )
 
     def _reserve(self, rows: int, masks: int) -> None:

@@ -3,9 +3,8 @@
 Committed tokens attend causally among themselves, so their keys and values never depend on a draft.
 A block of k mask slots at positions n..n+k-1 attends to the whole prefix [0, n) and to every slot
 of its own block; slot j predicts the token at position n + j (no shift). An edge head adds, for
-each slot, a low-rank score of (previous token, token). To a committed token's embedding are added
-the target's fused features of the token before it, where they are known. Rows of
-many sessions may share one pass: all that differs between them is hidden in the `attend` function.
+each slot, a low-rank score of (previous token, token). Rows of many sessions may
+share one pass: all that differs between them is hidden in the `attend` function.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafter_service.models.embedded.int8_rows import from_int8_rows, to_int8_rows
-from foredraft.features.fusion import WEIGHTS
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> mixed values; all are [rows, heads, head_dim]; q and k are
@@ -48,7 +46,6 @@ class BlockCausalConfig:
     eos_token_id: int = 0
     max_position_embeddings: int = 2048
     max_block: int = 16
-    target_layer_ids: tuple[int, ...] = ()
     family: str = "block_causal"
 
     def __post_init__(self) -> None:
@@ -119,10 +116,6 @@ class BlockCausalDLM(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embedding.weight.requires_grad_(False)
         self.mask_slots = nn.Parameter(torch.zeros(config.max_block, config.hidden_size))
-        if config.target_layer_ids:
-            states = len(config.target_layer_ids) * config.hidden_size
-            self.fc = nn.Linear(states, config.hidden_size, bias=False)
-            self.hidden_norm = nn.RMSNorm(config.hidden_size, config.rms_eps)
         self.layers = nn.ModuleList(
             BlockCausalLayer(config, index) for index in range(config.num_layers)
         )
@@ -134,33 +127,22 @@ class BlockCausalDLM(nn.Module):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def fused(self, states: Tensor) -> Tensor:
-        """Features [rows, hidden] of the target's states [rows, layers x hidden], as the verifier
-        fuses them; states of zeros, which stand for unknown ones, have features of zeros.
-        """
-        features: Tensor = self.hidden_norm(self.fc(states.to(self.fc.weight.dtype)))
-        return features
-
     def forward_rows(
         self,
         token_ids: Tensor,
         positions: Tensor,
         slots: Tensor,
         attend: Attend,
-        features: Tensor | None = None,
     ) -> Tensor:
         """Final normalised hidden states [rows, hidden] of rows flattened across sessions.
 
         token_ids, positions and slots are int64 [rows]. `slots` is COMMITTED for a committed token
         and j for mask slot j of a block, whose token id is then not read. `attend` is called once
         per layer, in order; it sees the new rows' keys and values, may add cached ones, and must
-        apply the mask semantics of this module. features [rows, hidden] are those of the token
-        before each committed one, zeros where they are not known and for mask slots.
+        apply the mask semantics of this module.
         """
         is_mask = (slots >= 0).unsqueeze(-1)
         x = torch.where(is_mask, self.mask_slots[slots.clamp(min=0)], self.embedding(token_ids))
-        if features is not None:
-            x = x + features
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
@@ -191,11 +173,7 @@ class BlockCausalDLM(nn.Module):
         """Writes config.json and model.safetensors, matrices in int8 rows, the rest in bf16."""
         directory.mkdir(parents=True, exist_ok=True)
         state = {name: value.detach().bfloat16() for name, value in self.state_dict().items()}
-        # The verifier reads the fusion's weights, which are few, as they are.
-        fusion = {name: state.pop(name) for name in WEIGHTS if name in state}
-        save_file(
-            to_int8_rows(state) | fusion, directory / "model.safetensors", metadata={"format": "pt"}
-        )
+        save_file(to_int8_rows(state), directory / "model.safetensors", metadata={"format": "pt"})
         (directory / "config.json").write_text(json.dumps(asdict(self.config), indent=2) + "\n")
 
     @classmethod
@@ -239,7 +217,6 @@ def read_config(directory: Path) -> BlockCausalConfig:
     if unknown := sorted(raw.keys() - known):
         raise ValueError(f"{path}: unknown fields {unknown}")
     try:
-        raw["target_layer_ids"] = tuple(raw.get("target_layer_ids", ()))
         return BlockCausalConfig(**raw)
     except TypeError as error:
         raise ValueError(f"{path}: {error}") from error

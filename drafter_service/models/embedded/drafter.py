@@ -13,7 +13,6 @@ from drafter_service.models.embedded.block_causal import BlockCausalConfig
 from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.port import BlockRequest, Capabilities
 from drafter_service.proposals.lattice import BlockScores
-from foredraft.features.fusion import Fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +23,8 @@ class CacheShape:
     tokens: int
 
 
-def capabilities(
-    config: BlockCausalConfig, cache: CacheShape, fusion: Fusion | None
-) -> Capabilities:
-    """Return what a model of the family can do with such a cache, and a fusion's features."""
+def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
+    """Return what a model of the family can do with such a cache."""
     return Capabilities(
         name=config.family,
         vocab_size=config.vocab_size,
@@ -37,9 +34,6 @@ def capabilities(
         prefix_kv="exact",
         cache_slots=cache.slots,
         cache_tokens=min(cache.tokens, config.max_position_embeddings),
-        features_hash=fusion.hash if fusion else "",
-        features_width=fusion.width if fusion else 0,
-        features_optional=fusion is not None,
         mask=config.mask_token_id,
     )
 
@@ -57,12 +51,11 @@ class EmbeddedDrafter:
         cache: CacheShape,
         candidates: int,
         cache_dtype: torch.dtype,
-        fusion: Fusion | None = None,
     ) -> None:
         config = model.config
         self._model = model
         self._candidates = min(candidates, config.vocab_size - 1)
-        self.capabilities = replace(capabilities(config, cache, fusion), partial_blocks=True)
+        self.capabilities = replace(capabilities(config, cache), partial_blocks=True)
         tokens = self.capabilities.cache_tokens
         shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.

@@ -62,7 +62,8 @@ class FusedBlockCausal:
         row = 0
         for r in requests:
             count = len(r.tokens)
-            embedded += [self._tokens(r), self._slots(r)]
+            tokens = F.embedding(torch.tensor(r.tokens), self._embedding)
+            embedded += [tokens, self._slots(r)]
             positions.extend(range(r.start, r.start + count + r.num_slots))
             masks.extend(range(row + count, row + count + r.num_slots))
             row += count + r.num_slots
@@ -82,14 +83,6 @@ class FusedBlockCausal:
             gate, up = layer.gate_up(_normalise(x, self.config.rms_eps)).chunk(2, dim=-1)
             x += layer.down(F.silu(gate) * up)
         return _normalise(x, self.config.rms_eps)
-
-    def _tokens(self, r: BlockRequest) -> Tensor:
-        """Return the embedded tokens [tokens, hidden], with features where the request has some."""
-        embedded = F.embedding(torch.tensor(r.tokens), self._embedding)
-        if not r.features:
-            return embedded
-        told = torch.frombuffer(bytearray(r.features), dtype=torch.bfloat16)
-        return embedded + told.view_as(embedded)
 
     def _slots(self, r: BlockRequest) -> Tensor:
         """Return the embedded slots [num_slots, hidden]: masks, and tokens where it has some."""

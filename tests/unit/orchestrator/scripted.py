@@ -200,11 +200,8 @@ class _VerifyStream:
             self._port.live.remove(self)
 
 
-def decide(tokens: list[int], asked: Round, stops: Sequence[int] = (), known: int = 0) -> Verdict:
-    """Keep while equal, on a verifier whose prefix is `tokens`; they become the next prefix.
-
-    It has decoded `known` tokens ahead of the round, which the verdict brings, too.
-    """
+def decide(tokens: list[int], asked: Round, stops: Sequence[int] = ()) -> Verdict:
+    """Keep while equal, on a verifier whose prefix is `tokens`; they become the next prefix."""
     if hash_prefix(tokens) != asked.base.prefix_hash:
         raise PrefixMismatch("base is another prefix")
     if not asked.draft:
@@ -217,7 +214,7 @@ def decide(tokens: list[int], asked: Round, stops: Sequence[int] = (), known: in
             tokens.append(token)
             path.append(node)
             at = node
-    more = plain(tokens, max(1, 1 + known - len(path)), stops)
+    more = plain(tokens, 1, stops)
     tokens.extend(more)
     kept = () if path == list(range(len(path))) else tuple(path)
     return Verdict(asked.base, len(path), more, path=kept)

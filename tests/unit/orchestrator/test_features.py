@@ -19,17 +19,13 @@ from foredraft.types import (
     Propose,
     Verdict,
 )
-from orchestrator.session.features import NOTHING, Wanted
 from orchestrator.session.session import Session
 from tests.unit.orchestrator.scripted import MODEL, PROMPT, continuation, decide, request
 
 WIDTH = 2
 TARGET = replace(MODEL, features_hash="f", features_width=WIDTH)
 DRAFTER = DraftOpened(replace(TARGET, name="reader"), 8)
-NEEDED = Wanted("f")
-HELPED = Wanted("f", optional=True)
-HELPED_DRAFTER = DraftOpened(replace(TARGET, name="reader", features_optional=True), 8)
-LAST = len(PROMPT) - 1
+NEEDED = "f"
 
 
 def features_of(text: Sequence[int], start: int, end: int) -> bytes:
@@ -60,7 +56,7 @@ class Peer:
         assert self.session.verdict_arrived(self.verdict()) is not None
 
 
-def opened(features: Wanted = NEEDED) -> tuple[Session, Peer]:
+def opened(features: str = NEEDED) -> tuple[Session, Peer]:
     session = Session(request(40), features)
     return session, Peer(session)
 
@@ -139,7 +135,7 @@ def test_another_verifier_is_asked_for_the_rest() -> None:
 
 
 def test_a_verifier_that_was_not_asked_is_opened_anew_once_a_drafter_needs_it() -> None:
-    session, peer = opened(NOTHING)
+    session, peer = opened("")
     assert peer.asked == ("", 0)
     peer.round()
     assert not session.features_due
@@ -196,87 +192,3 @@ def test_what_a_session_may_hold_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     attach(session)
     assert session.mismatch == f"features of 45 tokens exceed {size(44, WIDTH)} bytes"
     assert size(limits.MAX_PREFIX // 4, 1) < limits.MAX_FEATURES
-
-
-def test_a_drafter_that_can_do_without_is_told_from_the_prompts_last_token_on() -> None:
-    session, peer = opened(HELPED)
-    assert peer.asked == ("f", LAST)
-    assert attach(session, HELPED_DRAFTER).features_from == LAST
-    # It drafts before anything is known.
-    asked = session.draft_request(4)
-    assert asked is not None and asked.features == b""
-    sent = LAST
-    for _ in range(4):
-        peer.round()
-        asked = session.draft_request(4)
-        assert asked is not None
-        text = [*PROMPT, *session.generated]
-        assert asked.features == features_of(text, sent, len(text) - 1)
-        sent = len(text) - 1
-        answered(session, asked)
-
-
-def test_it_runs_ahead_and_is_told_what_it_read_without() -> None:
-    session, peer = opened(HELPED)
-    attach(session, HELPED_DRAFTER)
-    peer.round()
-    asked = session.draft_request(4)
-    assert asked is not None
-    answered(session, asked)
-    session.next_round(1)
-    told = len(PROMPT)
-    ahead = session.run_ahead_request(4)
-    assert ahead is not None and ahead.base.prefix_len > told + 1 and ahead.features == b""
-    peer.round()
-    asked = session.draft_request(4)
-    text = [*PROMPT, *session.generated]
-    assert asked is not None and asked.features == features_of(text, told, len(text) - 1)
-
-
-def test_another_drafter_that_can_do_without_gets_all_there_is() -> None:
-    session, peer = opened(HELPED)
-    attach(session, HELPED_DRAFTER)
-    peer.round()
-    assert session.draft_request(4) is not None
-    peer.round()
-    session.drafter_lost()
-    session.verifier_lost()
-    peer = Peer(session)
-    assert peer.asked == ("f", LAST + 2)
-    assert attach(session, HELPED_DRAFTER).features_from == LAST
-    peer.round()
-    asked = session.draft_request(4)
-    text = [*PROMPT, *session.generated]
-    assert asked is not None and asked.features == features_of(text, LAST, len(text) - 1)
-
-
-@pytest.mark.parametrize("wanted", [NOTHING, NEEDED, Wanted("g", optional=True)])
-def test_what_was_not_asked_for_is_done_without(wanted: Wanted) -> None:
-    session, peer = opened(wanted)
-    attach(session, HELPED_DRAFTER)
-    for _ in range(3):
-        peer.round()
-        asked = session.draft_request(4)
-        assert asked is not None and asked.features == b""
-        assert not session.features_due and session.mismatch is None
-    # The next verifier is asked.
-    session.verifier_lost()
-    assert Peer(session).asked == ("f", LAST)
-
-
-@pytest.mark.parametrize("model", [MODEL, replace(TARGET, features_hash="g")])
-def test_a_target_without_its_features_serves_it_too(model: ModelInfo) -> None:
-    session = Session(request(40), HELPED)
-    session.verify_open(8, Acceptance.COUPLED)
-    session.verifier_opened(model)
-    attach(session, HELPED_DRAFTER)
-    asked = session.draft_request(4)
-    assert session.mismatch is None and asked is not None and asked.features == b""
-
-
-def test_spoilt_features_cost_it_features_alone() -> None:
-    session, peer = opened(HELPED)
-    attach(session, HELPED_DRAFTER)
-    assert session.verdict_arrived(replace(peer.verdict(), features=bytes(3))) is not None
-    asked = session.draft_request(4)
-    assert session.mismatch is None and asked is not None and asked.features == b""

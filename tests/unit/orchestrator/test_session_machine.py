@@ -19,7 +19,6 @@ from hypothesis.stateful import (
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
 from foredraft.lease import DirectRound
-from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.types import (
     Acceptance,
     DraftBlock,
@@ -82,11 +81,11 @@ class SessionMachine(RuleBasedStateMachine):
         self.rounds.append((len(self.verifiers) - 1, asked))
 
     @precondition(lambda self: self.rounds)
-    @rule(which=pick, known=st.integers(0, 4))
-    def round_arrives(self, which: int, known: int) -> None:
+    @rule(which=pick)
+    def round_arrives(self, which: int) -> None:
         epoch, asked = self.rounds[which % len(self.rounds)]
         with suppress(PrefixMismatch):
-            self.verdicts.append(decide(self.verifiers[epoch], asked, self.stops, known))
+            self.verdicts.append(decide(self.verifiers[epoch], asked, self.stops))
 
     @precondition(lambda self: self.verdicts)
     @rule(which=pick)
@@ -144,7 +143,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(extra=st.integers(1, 3))
     def verifier_answers_too_much(self, extra: int) -> None:
         _, asked = self.rounds[-1]
-        most = MAX_PLAIN_STEPS if asked.draft else asked.plain_steps
+        most = 1 if asked.draft else asked.plain_steps
         for bad in (
             Verdict(asked.base, 0, (0,) * (most + extra)),
             Verdict(asked.base, len(asked.draft) + extra, (0,)),

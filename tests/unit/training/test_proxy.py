@@ -36,7 +36,6 @@ def write_work(folder: Path, vocab: int) -> None:
         np.zeros(4, np.float32),
         top.astype(np.uint16),
         top.astype(np.float16),
-        np.zeros((4, 12, 0), np.uint16),
     )
     shard.save(folder / "continuations" / "0000.npz")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, InvalidRequest, Overloaded, WeightsError
 from foredraft.features.fusion import read_fusion
@@ -122,9 +123,9 @@ def test_how_many_are_not_asked_for_is_checked() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([1.0, 3.0]), st.sampled_from([0, 3]))
+@given(st.integers(0, 2**32), st.sampled_from([1.0, 3.0]))
 def test_whatever_happens_each_committed_token_is_told_of_once(
-    seed: int, overcommit: float, ahead: int
+    seed: int, overcommit: float
 ) -> None:
     rng = random.Random(seed)
     sampling = SamplingParams(temperature=0.9, seed=5)
@@ -132,7 +133,6 @@ def test_whatever_happens_each_committed_token_is_told_of_once(
         TellingModel(),
         kv_tokens=10 * BLOCK,
         overcommit=overcommit,
-        idle_steps=ahead,
         prefill_rows=rng.choice([5, 16, 40]),
     )
     beginning = [rng.randrange(4) for _ in range(50)]
@@ -173,8 +173,6 @@ def test_whatever_happens_each_committed_token_is_told_of_once(
                 else:
                     assert verdict.features == features_of(text[:-1], start)
                     told[handle] = len(text) - 1
-        else:
-            engine.decode_on()
 
 
 @pytest.fixture(scope="module")
@@ -234,9 +232,26 @@ def test_a_fusion_for_another_target_is_refused(
     assert refused.value.param == "features"
 
 
+def write_fusion(folder: Path, width: int, layer_ids: Sequence[int]) -> Path:
+    """Write what a verifier reads of a DFlash checkpoint, for a target of the same width."""
+    folder.mkdir(exist_ok=True)
+    fc = torch.empty(width, len(layer_ids) * width, dtype=torch.bfloat16)
+    torch.nn.init.kaiming_uniform_(fc, a=5**0.5)
+    norm = torch.randn(width, dtype=torch.bfloat16)
+    weights = {"fc.weight": fc, "hidden_norm.weight": norm}
+    save_file(weights, folder / "model.safetensors")
+    config = {
+        "dflash_config": {"target_layer_ids": list(layer_ids)},
+        "hidden_size": width,
+        "rms_norm_eps": 1e-5,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A target that the compiled forward takes, and an embedded drafter that reads its states."""
+    """A target that the compiled forward takes, and a fusion of its states."""
     folder = tmp_path_factory.mktemp("small")
     torch.manual_seed(0)
     sizes = {"num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 1}
@@ -245,10 +260,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             vocab_size=96, hidden_size=64, intermediate_size=64, initializer_range=0.3, **sizes
         )
     ).save_pretrained(folder / "target")
-    model = BlockCausalDLM(BlockCausalConfig(96, 64, 2, 64, target_layer_ids=(0, 2)))
-    torch.nn.init.normal_(model.hidden_norm.weight)
-    model.save(folder / "drafter")
-    return folder / "target", folder / "drafter"
+    return folder / "target", write_fusion(folder / "drafter", 64, (0, 2))
 
 
 @pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
@@ -299,9 +311,8 @@ def test_what_cannot_be_told_of_never_reaches_c(
 def test_of_the_last_layer_transformers_forward_tells(
     small: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    model = BlockCausalDLM(BlockCausalConfig(96, 64, 2, 64, target_layer_ids=(3,)))
-    model.save(tmp_path)
-    assert isinstance(load_target(config_of(small[0], tmp_path)).passes, TransformersForward)
+    last = write_fusion(tmp_path, 64, (3,))
+    assert isinstance(load_target(config_of(small[0], last)).passes, TransformersForward)
 
 
 def test_an_engine_tells_them_with_its_first_verdict(

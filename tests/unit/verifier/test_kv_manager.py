@@ -103,29 +103,14 @@ def test_an_idle_session_gives_way_and_reads_its_text_again() -> None:
     assert engine.preempted == 2
 
 
-def test_a_token_ahead_of_its_round_takes_no_ones_kv() -> None:
-    model = CountingModel()
-    engine = make_engine(model, kv_tokens=2 * BLOCK, overcommit=4.0, idle_steps=9)
-    handles = []
-    for i in range(2):
-        text = [10 * i + t for t in range(BLOCK)]
-        handles.append(engine.open(opening(text, session_id=f"s{i}", new=8, draft=1)))
-        finish(engine)
-    for _ in range(9):
-        engine.decode_on()
-    assert engine.preempted == 0
-    assert all(engine.kv.table(handle) for handle in handles)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1.0, 2.0, 4.0]),
     st.sampled_from([0.0, 0.9]),
-    st.sampled_from([0, 3]),
 )
 def test_whatever_is_shared_or_taken_the_texts_are_those_of_sessions_alone(
-    seed: int, overcommit: float, temperature: float, ahead: int
+    seed: int, overcommit: float, temperature: float
 ) -> None:
     rng = random.Random(seed)
     sampling = SamplingParams(temperature=temperature, seed=5)
@@ -134,7 +119,6 @@ def test_whatever_is_shared_or_taken_the_texts_are_those_of_sessions_alone(
         model,
         kv_tokens=10 * BLOCK,
         overcommit=overcommit,
-        idle_steps=ahead,
         prefill_rows=rng.choice([5, 16, 40]),
     )
     beginnings = [[rng.randrange(4) for _ in range(50)] for _ in range(2)]
@@ -170,8 +154,6 @@ def test_whatever_is_shared_or_taken_the_texts_are_those_of_sessions_alone(
                 assert isinstance(result, Verdict)
                 draft = waiting.pop(handle)
                 texts[handle][1].extend([*draft[: result.accepted], *result.next_tokens])
-        else:
-            engine.decode_on()
     for handle, (_, text, start) in texts.items():
         engine.close(handle)
         done.append((text, start))

@@ -108,21 +108,19 @@ def verdict_of(engine: VerifierEngine, handle: int, asked: Round) -> Verdict:
 
 
 def spoken(
-    shape: LogitsParams, sampling: SamplingParams, truth: tuple[int, ...], ahead: int
+    shape: LogitsParams, sampling: SamplingParams, truth: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]:
     """A text of up to 24 tokens: drafts are cut from truth, one token wrong, with a true sibling.
 
-    Without truth it is decoded plainly. ahead is how often the engine decodes on.
+    Without truth it is decoded plainly.
     """
-    engine = make_engine(RandomModel(vocab=20), idle_steps=ahead)
+    engine = make_engine(RandomModel(vocab=20))
     asked = opening(PROMPT, new=24, draft=12, stop=tuple(STOPS), sampling=sampling)
     handle = engine.open(replace(asked, logits=shape, logprobs=2))
     text, told, number = list(PROMPT), [], 0
     while len(text) < 27 and not STOPS.intersection(text):
         while engine.has_work:
             engine.step()
-        for _ in range(ahead):
-            engine.decode_on()
         draft = truth[len(text) - 3 :][: min(6, 26 - len(text))]
         tokens, parents = draft, tuple(range(-1, len(draft) - 1))
         if len(draft) > 2:
@@ -143,15 +141,12 @@ def spoken(
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_drafts_and_decoding_on_change_neither_tokens_nor_logprobs(
-    shape: LogitsParams, temperature: float
-) -> None:
+def test_drafts_change_neither_tokens_nor_logprobs(shape: LogitsParams, temperature: float) -> None:
     sampling = SamplingParams(temperature, seed=5)
-    plain = spoken(shape, sampling, (), 0)
-    assert plain[0] != spoken(LogitsParams(), sampling, (), 0)[0]
-    for ahead in (0, 1, 3):
-        assert spoken(shape, sampling, plain[0], ahead) == plain
-        assert spoken(shape, sampling, plain[0][:3] + (5,) * 20, ahead) == plain
+    plain = spoken(shape, sampling, ())
+    assert plain[0] != spoken(LogitsParams(), sampling, ())[0]
+    assert spoken(shape, sampling, plain[0]) == plain
+    assert spoken(shape, sampling, plain[0][:3] + (5,) * 20) == plain
 
 
 @pytest.mark.parametrize(
@@ -178,18 +173,15 @@ def test_what_is_out_of_range_is_refused_by_its_name(fields: dict[str, object], 
     assert not engine.kv.sessions
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
-def test_logprobs_of_the_prefix_come_with_the_first_verdict(ahead: int) -> None:
+def test_logprobs_of_the_prefix_come_with_the_first_verdict() -> None:
     prefix = tuple(range(1, 12))
     model = RandomModel(vocab=20)
-    engine = make_engine(model, idle_steps=ahead, row_budget=4, prefill_rows=4)
+    engine = make_engine(model, row_budget=4, prefill_rows=4)
     asked = replace(opening(prefix), logprobs=2, prompt_logprobs=True)
     handle = engine.open(asked)
     other = engine.open(opening((3, 4), session_id="other"))
     while engine.has_work:
         engine.step()
-    for _ in range(ahead):
-        engine.decode_on()
     first = verdict_of(engine, handle, round_after(prefix, steps=2))
     expected = [
         token_logprobs(model.logits(prefix[:n]).astype(np.float32), prefix[n], 2)
