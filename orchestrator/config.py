@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from foredraft.limits import (
     MAX_DENOISING_STEPS,
-    MAX_DIRECT_ROUNDS,
     MAX_DRAFT,
+    MAX_LED_ROUNDS,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
-from foredraft.ngram.tree import LEAST, TextTreeParams
+from foredraft.ngram.tree import MIN_EXPECTED_TOKENS, MIN_NODE_PROB, NgramParams
 from foredraft.strict import StrictModel
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
 from orchestrator.breaker import Breaker
@@ -187,27 +188,29 @@ class DraftConfig(StrictModel):
         return DraftParams(self.steps, self.extend, self.first, self.first_tokens)
 
 
-# Proposals that answer trees, which only the rule "coupled" verifies.
-TREES = (Proposal.TREE, Proposal.HYBRID)
+class NgramConfig(StrictModel):
+    """Drafts made of the text's own n-grams, before a drafter is asked (foredraft.ngram.tree)."""
 
-
-class HybridConfig(StrictModel):
-    """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
-
-    # How many tokens must be expected to hold.
-    least: float = Field(default=LEAST, gt=0, le=MAX_DRAFT)
-    # Of the text's own tree: its longest branch, how many of the last tokens tell, and what it is
-    # worth, in occurrences, that something new follows the last 1, 2, ... of them.
+    enabled: bool = False
+    # How many tokens of a tree must be expected to be accepted; with fewer a drafter is asked.
+    min_expected_tokens: float = Field(default=MIN_EXPECTED_TOKENS, gt=0, le=MAX_DRAFT)
+    # The longest branch, and how many of the text's last tokens are looked at.
     depth: int = Field(default=DEPTH, ge=1, le=MAX_DRAFT)
     window: int = Field(default=WINDOW, ge=1, le=MAX_PREFIX)
+    # The weights, in occurrences, of something new after the last 1, 2, ... tokens.
     pseudocounts: tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...] = Field(
         default=PSEUDOCOUNTS, min_length=1, max_length=8
     )
+    # The least probability of a node.
+    min_node_prob: float = Field(default=MIN_NODE_PROB, ge=1e-6, le=1)
 
     @property
-    def params(self) -> TextTreeParams:
-        """These values as they are used."""
-        return TextTreeParams(self.least, self.depth, self.window, self.pseudocounts)
+    def params(self) -> NgramParams | None:
+        """These values as they are used, None if they are not."""
+        if not self.enabled:
+            return None
+        values = (self.min_expected_tokens, self.depth, self.window, self.pseudocounts)
+        return NgramParams(*values, self.min_node_prob)
 
 
 class OrchestratorConfig(StrictModel):
@@ -217,8 +220,8 @@ class OrchestratorConfig(StrictModel):
     # How drafters turn a lattice into a block; "coupled" is argmax at temperature 0.
     proposal: Proposal = Proposal.COUPLED
     draft: DraftConfig = DraftConfig()
-    hybrid: HybridConfig = HybridConfig()
-    # Which rule decides what is kept; only "coupled" gives the tokens of plain decoding.
+    ngram: NgramConfig = NgramConfig()
+    # Which rule decides what is accepted; only "coupled" gives the tokens of plain decoding.
     acceptance: Acceptance = Acceptance.COUPLED
     # How long a round waits for its draft before it goes on plainly.
     draft_deadline_ms: float = Field(default=50.0, gt=0)
@@ -235,11 +238,10 @@ class OrchestratorConfig(StrictModel):
     open_timeout_s: float = Field(default=60.0, gt=0)
     verify_timeout_s: float = Field(default=60.0, gt=0)
     close_timeout_s: float = Field(default=2.0, gt=0)
-    # Least share of outcomes foretold at which the next block is drafted ahead of the verdict.
-    run_ahead_least: float = Field(default=0.15, ge=0, le=1)
-    # How many rounds at a time a verifier may fetch the drafts of from the drafter itself; 0 has
-    # every draft pass by here.
-    direct_rounds: int = Field(default=0, ge=0, le=MAX_DIRECT_ROUNDS)
+    # The next draft is requested ahead of the verdict while this share of outcomes is predicted.
+    run_ahead_min_hit_rate: float = Field(default=0.15, ge=0, le=1)
+    # How many rounds at a time a verifier may lead, which then asks the drafter itself; 0: none.
+    verifier_led_rounds: int = Field(default=0, ge=0, le=MAX_LED_ROUNDS)
     # Committed rounds that may wait for a slow reader before decoding pauses.
     read_ahead: int = Field(default=4, ge=1)
 
@@ -250,20 +252,23 @@ class OrchestratorConfig(StrictModel):
             adl = adl.sampled if sampling.temperature > 0 else adl.greedy
         return adl.controller()
 
-    @property
-    def asked(self) -> Proposal:
-        """The proposal that drafters are asked for: hybrid's copies need none."""
-        return Proposal.TREE if self.proposal is Proposal.HYBRID else self.proposal
+    def kind(self, sampling: SamplingParams) -> Hashable:
+        """Return what requests share that draft alike, and so a controller's state."""
+        greedy = sampling.temperature == 0
+        return greedy, self.proposal, self.draft, self.ngram, self.adl, self.verifier_led_rounds
 
-    @property
-    def copying(self) -> TextTreeParams | None:
-        """How a request's own text drafts for it, None if it never does."""
-        return self.hybrid.params if self.proposal is Proposal.HYBRID else None
+    def why_unverifiable(self) -> str | None:
+        """Return why the acceptance rule cannot verify these drafts, None if it can."""
+        if self.acceptance is Acceptance.COUPLED:
+            return None
+        if self.proposal is Proposal.TREE:
+            return f"acceptance {self.acceptance} cannot verify the trees of proposal tree"
+        if self.ngram.enabled:
+            return f"acceptance {self.acceptance} cannot verify the trees of ngram"
+        return None
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:
-        if self.acceptance is not Acceptance.COUPLED and self.proposal in TREES:
-            raise ValueError(
-                f"acceptance {self.acceptance} cannot verify the trees of proposal {self.proposal}"
-            )
+        if (fault := self.why_unverifiable()) is not None:
+            raise ValueError(fault)
         return self

@@ -15,16 +15,16 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from foredraft import limits
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
 from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
 from foredraft.features import wire as features
-from foredraft.lease import DirectEnded, DirectRound
+from foredraft.lease import LeaseEnded, LedRound
 from foredraft.types import ModelInfo, Verdict, VerifyOpen
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Connect, Drafters
-from verifier_service.lease import DirectRounds
+from verifier_service.lease import Lease
 from verifier_service.parallel.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
@@ -56,12 +56,12 @@ class _Stream:
         verdict = await self._chunked(verdict)
         await self.send(verdict=codec.verdict_to_pb(verdict))
 
-    async def tell(self, message: DirectRound | DirectEnded) -> None:
-        if isinstance(message, DirectEnded):
-            await self.send(direct_ended=direct_codec.direct_ended_to_pb(message))
+    async def report(self, message: LedRound | LeaseEnded) -> None:
+        if isinstance(message, LeaseEnded):
+            await self.send(lease_ended=lease_codec.lease_ended_to_pb(message))
             return
         message = dataclasses.replace(message, verdict=await self._chunked(message.verdict))
-        await self.send(direct_round=direct_codec.direct_round_to_pb(message))
+        await self.send(led_round=lease_codec.led_round_to_pb(message))
 
     async def _chunked(self, verdict: Verdict) -> Verdict:
         """Send a verdict's features but for their last part; return it with that."""
@@ -113,40 +113,40 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
         async with self._session(request, stream) as handle:
             model = codec.model_to_pb(self._runner.info)
             verify = partial(self._runner.verify, handle)
-            direct = DirectRounds(request, self._drafters, verify, stream.tell)
+            lease = Lease(request, self._drafters, verify, stream.report)
             await stream.send(opened=verifier_pb2.VerifyOpened(model=model))
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    leading = tasks.create_task(direct.run())
-                    await self._answer(context, handle, stream, direct)
+                    leading = tasks.create_task(lease.run())
+                    await self._answer(context, handle, stream, lease)
                     leading.cancel()
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None
             finally:
-                await direct.close()
+                await lease.close()
 
     async def _answer(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
         handle: int,
         stream: _Stream,
-        direct: DirectRounds,
+        lease: Lease,
     ) -> None:
         """Do what a session asks for until it ends."""
         while (message := await self._read(context)) is not grpc.aio.EOF:
             kind = message.WhichOneof("message")
-            if kind == "drafter":
-                direct.attach(direct_codec.source_from_pb(message.drafter))
-            elif kind == "direct":
-                direct.allow(direct_codec.direct_from_pb(message.direct))
+            if kind == "draft_source":
+                lease.use_drafter(lease_codec.source_from_pb(message.draft_source))
+            elif kind == "grant":
+                lease.grant(lease_codec.grant_from_pb(message.grant))
             elif kind != "round":
                 raise InvalidRequest("only rounds may follow open", param="round")
-            elif direct.under_way:
-                raise InvalidRequest("a direct round is under way", param="round")
+            elif lease.active:
+                raise InvalidRequest("the verifier holds a lease", param="round")
             else:
                 asked = codec.round_from_pb(message.round)
                 verdict = await self._runner.verify(handle, asked)
-                direct.decided(asked, verdict)
+                lease.decided(asked, verdict)
                 await stream.send_verdict(verdict)
 
     @asynccontextmanager

@@ -38,7 +38,7 @@ def main(
     if context.invoked_subcommand is not None:
         return
     count, peers, max_tokens = (12, 4, 96) if quick else (48, 16, 128)
-    proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
+    proposals = ["ngram+tree", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
     rows = asyncio.run(_measure(read(config), count, peers, max_tokens, proposals))
     table = as_markdown(rows)
     Console(highlight=False, soft_wrap=True).print(table)

@@ -42,7 +42,7 @@ class Row:
     tokens_per_s: float
     speedup: float
     mat: float
-    kept_per_drafted: float
+    acceptance_rate: float
     identical: float
     repetition: float
 
@@ -69,7 +69,7 @@ def row(
         tokens_per_s=median(run.speed for run in runs),
         speedup=median(run.speed / base.speed for run, base in zip(runs, plain, strict=True)),
         mat=kept / rounds if rounds else 0.0,
-        kept_per_drafted=kept / drafted if drafted else 0.0,
+        acceptance_rate=kept / drafted if drafted else 0.0,
         identical=sum(same) / len(same),
         repetition=sum(repetition(run.tokens) for run in runs) / len(runs),
     )
@@ -88,7 +88,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     )
     lines = [
         f"| {r.where} | {r.drafter} | {r.temperature:g} | {r.tokens_per_s:.0f} | {r.speedup:.2f}x "
-        f"| {r.mat:.2f} | {r.kept_per_drafted:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
+        f"| {r.mat:.2f} | {r.acceptance_rate:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
         for r in rows
     ]
     return head + "\n".join(lines) + "\n"

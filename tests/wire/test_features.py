@@ -31,8 +31,8 @@ from foredraft.types import (
     VerifyOpen,
 )
 from orchestrator.config import BreakerConfig, FixedConfig, OrchestratorConfig
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
-from orchestrator.memory import Memory
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.unit.dflash_pair import HIDDEN, as_tensor, fused, write_drafter, write_target
@@ -137,7 +137,7 @@ async def decoded(
     drafter: Any,
     verifier: Any,
     temperature: float = 1.5,
-    memory: Memory | None = None,
+    state: ControllerState | None = None,
     config: OrchestratorConfig = CONFIG,
     **fields: Any,
 ) -> tuple[tuple[int, ...], SpeculationReport]:
@@ -145,7 +145,7 @@ async def decoded(
     tokens: list[int] = []
     async with asyncio.timeout(60):
         async for event in generate(
-            replace(request, **fields), drafter, verifier, config, memory=memory
+            replace(request, **fields), drafter, verifier, config, state=state
         ):
             if isinstance(event, StepEvent):
                 tokens += [each.token for each in event.tokens]
@@ -175,7 +175,7 @@ async def test_decoding_is_lossless_and_features_are_those_of_transformers(
     assert report.draft_rounds > 10
     # The target's noise, which it shares, lets even a random drafter be right; greedily it is not.
     assert report.kept > 10 or temperature == 0
-    assert report.run_ahead_asked == 0
+    assert report.run_ahead_rounds == 0
     # Not asked for before the drafter said that it needs them; then from the first token on.
     hashes = [each.features_hash for each in told.opens]
     assert hashes == ["", read_fusion(checkpoints.drafter).hash]
@@ -199,10 +199,10 @@ async def test_what_the_last_request_learnt_saves_the_next_one_a_move(
         verifying(checkpoints.target, checkpoints.drafter) as verifier,
         drafting(checkpoints) as drafter,
     ):
-        memory, told = Memory(), Watched(verifier)
-        first, report = await decoded(drafter, told, memory=memory)
+        state, told = ControllerState(), Watched(verifier)
+        first, report = await decoded(drafter, told, state=state)
         assert report.verifier_moves == 1
-        again, report = await decoded(drafter, told, memory=memory)
+        again, report = await decoded(drafter, told, state=state)
         assert (again, report.verifier_moves) == (first, 0)
         assert report.draft_rounds > 3
 
@@ -266,7 +266,7 @@ async def test_a_drafter_of_another_fusion_is_refused_and_decoding_goes_on(
         assert report.draft_rounds == 0 and not sent.passed
         assert (
             report.drafter_refusal
-            == "drafter dflash needs features that target target does not tell"
+            == "drafter dflash needs features that target target does not have"
         )
         assert not told_of(told)
         assert len(sent.opens) == len(told.opens) == 1

@@ -30,8 +30,8 @@ from drafter_service.client import DrafterClient
 from foredraft.errors import InvalidRequest
 from foredraft.limits import check_logits, check_tokens
 from orchestrator.config import OrchestratorConfig
-from orchestrator.drive.pipeline import generate, how
-from orchestrator.memory import Memories
+from orchestrator.controller_state import ControllerStates
+from orchestrator.drive.pipeline import decoding_mode, generate
 from orchestrator.request import GenerationRequest
 from verifier_service.client import VerifierClient
 
@@ -57,7 +57,7 @@ class Ingress:
         self._handles = {"drafter": drafters, "verifier": verifiers}
         self._drafters = PinnedReplicas(drafters, DrafterClient)
         self._verifiers = PinnedReplicas(verifiers, VerifierClient)
-        self._memories = Memories()
+        self._states = ControllerStates()
         self._metrics = Metrics()
         self._started = int(time.time())
 
@@ -91,20 +91,17 @@ class Ingress:
         self, request: CompletionRequest, generation: GenerationRequest, config: OrchestratorConfig
     ) -> AsyncGenerator[Delta]:
         """Return one answer, as it is decoded."""
-        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
-        ways = (config.proposal, config.draft, config.adl, config.direct_rounds)
-        kind = (generation.sampling.temperature > 0, *ways)
         events = generate(
             generation,
             self._drafters,
             self._verifiers,
             config,
             time.monotonic,
-            self._memories.of(kind),
+            self._states.of(config.kind(generation.sampling)),
         )
         stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        decoded = how(generation, config)
-        return deltas(events, self._tokenizer, stops, decoded, self._metrics.ended)
+        mode = decoding_mode(generation, config)
+        return deltas(events, self._tokenizer, stops, mode, self._metrics.ended)
 
     @app.get("/v1/models")
     async def models(self) -> dict[str, Any]:
