@@ -21,7 +21,7 @@ from foredraft.strict import parse
 
 def build(args: dict[str, Any]) -> Application:
     """Return the application of a configuration; raise ConfigError naming a bad key or value."""
-    config = parse(ForedraftConfig, args)
+    config = located(parse(ForedraftConfig, args))
     ingress: Any = serve.deployment(Ingress)
     bound: Application = ingress.options(
         name="ingress",
@@ -30,11 +30,11 @@ def build(args: dict[str, Any]) -> Application:
         **_pool(config.ingress),
     ).bind(
         config,
-        drafters=_model_service("drafter", config.drafter, located(config.drafter.service)),
+        drafters=_model_service("drafter", config.drafter, config.drafter.service),
         verifiers=_model_service(
             "verifier",
             config.verifier,
-            located(config.verifier.service),
+            config.verifier.service,
             config.verifier.service.tensor_parallel,
         ),
     )

@@ -9,7 +9,7 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, located, model_path
+from deployments.config import ForedraftConfig, located
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
@@ -38,8 +38,8 @@ class Engines:
 @asynccontextmanager
 async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
     """Load both models, each into a worker thread; stop the threads on exit."""
-    drafter_config = located(config.drafter.service)
-    verifier_config = located(config.verifier.service)
+    config = located(config)
+    drafter_config, verifier_config = config.drafter.service, config.verifier.service
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
     try:
         # One after the other: loading a target, transformers changes torch's default dtype for
@@ -47,13 +47,13 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
         await batcher.start()
         runner = Runner(partial(load_verifier, verifier_config))
         try:
-            info = await runner.ready()
+            await runner.start()
             yield Engines(
-                Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
+                Tokenizer.from_file(str(config.tokenizer / "tokenizer.json")),
                 LocalDrafter(batcher),
                 LocalVerifier(runner),
                 runner,
-                info,
+                runner.info,
             )
         finally:
             await runner.stop()

@@ -6,7 +6,7 @@ from foredraft.features.wire import check, size
 
 
 class FeatureStore:
-    """Features (foredraft.features.wire) of a prefix's first tokens; width 0 if a model reads none.
+    """Features (foredraft.features.wire) of the prefix's first tokens; width 0 if none are read.
 
     They are kept as they came, so that keys and values that gave way to another session's can be
     rebuilt. Without them a token cannot be cached.

@@ -1,1 +1,3 @@
-"""What Foredraft's services say to each other: records, errors, noise, the wire contract."""
+"""The shared library: records, errors, bounds, the wire contract, noise, the HTTP client."""
+
+__version__ = "0.2.0"

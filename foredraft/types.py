@@ -28,13 +28,12 @@ class Acceptance(StrEnum):
     """Which rule decides what is kept of a draft.
 
     coupled keeps while equal to the target's own draw; rejection is min(1, p/q) with residual
-    sampling, block its joint form over the whole draft; l2r is inexact above temperature 0.
+    sampling, block its joint form over the whole draft.
     """
 
     COUPLED = "coupled"
     REJECTION = "rejection"
     BLOCK = "block"
-    L2R = "l2r"
 
 
 class FirstTokens(StrEnum):

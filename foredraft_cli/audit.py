@@ -23,8 +23,9 @@ from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
 from foredraft_cli.held_out import TEMPERATURES, prompts, sampling
-from orchestrator.config import FixedConfig, NgramConfig
+from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.request import GenerationRequest, StepEvent
 
 _LENGTH = 8

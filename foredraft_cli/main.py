@@ -6,14 +6,15 @@ import asyncio
 import signal
 import sys
 import threading
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deployments.config import DEFAULT_FILE, read
+from foredraft import __version__
 from foredraft.errors import ForedraftError
+from foredraft_cli import subcommands
 
 app = typer.Typer(
     name="foredraft",
@@ -25,6 +26,24 @@ app = typer.Typer(
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", help="A Serve YAML file that holds Foredraft.")
 ]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"foredraft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
 
 
 @app.command()
@@ -78,8 +97,7 @@ def demo(
 
 def main() -> None:
     """Run the command line; one of our own errors is one line and exit status 2."""
-    for command in entry_points(group="foredraft.commands"):
-        app.add_typer(command.load(), name=command.name)
+    subcommands.add_to(app)
     try:
         app()
     except ForedraftError as error:

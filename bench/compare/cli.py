@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench.compare.rows import Row, as_json, as_markdown
 from bench.compare.workload import LOOKUP, dlm
-from deployments.config import DEFAULT_FILE, ServeFile, model_path, read
+from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import running
 from foredraft.client import CompletionClient
 from foredraft.errors import ConfigError
@@ -93,7 +93,7 @@ async def _in_process(
     config = file.application.args
     rows: list[Row] = []
     async with engines(config) as loaded:
-        peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
+        peers = Transformers(str(config.verifier.service.model), loaded.eos[0])
         bench = ProcessBench(loaded, config.orchestrator, peers, max_tokens, peer_prompts)
         for temperature in TEMPERATURES:
             rows += await bench.measure(texts, temperature, modes)

@@ -7,13 +7,12 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from bench.compare.rows import Run
 from bench.papers.timed import TimedDrafter
 from bench.papers.ways import Decoded, Promise, Spent, Way
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig
 from deployments.in_process import Engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from drafter_service.batcher import Batcher
@@ -36,7 +35,6 @@ _PROMISES = {
     Acceptance.COUPLED: Promise.TOKENS,
     Acceptance.REJECTION: Promise.LAW,
     Acceptance.BLOCK: Promise.LAW,
-    Acceptance.L2R: Promise.NONE,
 }
 # A slow drafter is measured, not given up: its cost belongs to the figure.
 _PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}
@@ -50,11 +48,9 @@ class Pair:
 
     def __init__(self, loaded: Engines, config: ForedraftConfig, stack: AsyncExitStack) -> None:
         self._loaded, self._stack = loaded, stack
-        self._drafter_config = config.drafter.service.model_copy(
-            update={"model": Path(model_path(config.drafter.service.model))}
-        )
-        self._verifier_config = config.verifier.service.model_copy(
-            update={"model": Path(model_path(config.verifier.service.model))}
+        self._drafter_config, self._verifier_config = (
+            config.drafter.service,
+            config.verifier.service,
         )
         self._models: tuple[DiffusionLM, PagedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT | {"ngram": NgramConfig()})

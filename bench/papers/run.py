@@ -67,7 +67,7 @@ async def run(
     sections = {} if only is None else _read(folder)
     began = time.monotonic()
     async with engines(config) as loaded:
-        peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
+        peers = Transformers(str(config.verifier.service.model), loaded.eos[0])
         where = {**machine, "numerics": loaded.target.numerics}
         for title, measure in TABLES.items():
             if only not in (None, title):

@@ -13,9 +13,6 @@ import ray
 from deployments.serve.platform import pin
 from deployments.serve.ranks import RayRanks
 from drafter_service.client import DrafterClient
-from foredraft.errors import ForedraftError
-
-_WATCH_S = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -66,13 +63,8 @@ class ModelServiceReplica:
 
         Its sessions move at once then, and Serve replaces it sooner than failed checks would.
         """
-        while True:
-            await asyncio.sleep(_WATCH_S)
-            try:
-                self._server.check_health()
-            except ForedraftError as error:
-                log.error("the replica ends: %s", error)
-                os._exit(1)
+        log.error("the replica ends: %s", await self._server.broken())
+        os._exit(1)
 
     async def check_health(self) -> None:
         """Raise when the engine's worker has died, so that Serve replaces the replica."""

@@ -23,8 +23,8 @@ class Capabilities:
     of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask
     slots included, can be held at once. partial_blocks says whether slots of a block may already
     hold tokens. features_hash and features_width say which of the target's fused features
-    (foredraft.features.wire) the model needs of its prefix's tokens, if any; it caches their keys
-    and values.
+    (foredraft.features) the model needs of its prefix's tokens, if any; it caches their keys and
+    values.
     """
 
     name: str

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from foredraft.decoding.tree import first_branch, is_path
-from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
+from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
 from foredraft.types import NGRAM, Base, DraftBlock
 
 MIN_EXPECTED_TOKENS = 1.5
@@ -56,7 +56,7 @@ def ngram_tree(
 
     Returns NOTHING where they are not likely enough.
     """
-    followers = Followers(text, len(params.pseudocounts), params.window, _PLACES)
+    ngrams = NgramIndex(text, len(params.pseudocounts), params.window, _PLACES)
     tokens: list[int] = []
     parents: list[int] = []
     expected = 0.0
@@ -69,7 +69,7 @@ def ngram_tree(
         nonlocal pushed
         following: list[int] = []
         shares: list[float] = []
-        mix(following, shares, followers.behind(path), params.pseudocounts)
+        mix(following, shares, ngrams.followers(path), params.pseudocounts)
         for token, share in zip(following, shares, strict=True):
             if mass * share >= params.min_node_prob:
                 heappush(heap, (-mass * share, pushed, parent, (*path, token)))

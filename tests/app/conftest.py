@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
-from orchestrator.config import ByTemperatureConfig, FixedConfig
+from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 
 def _free_port() -> int:
@@ -42,23 +40,3 @@ def cluster() -> Iterator[RunningCluster]:
 async def client(cluster: RunningCluster) -> AsyncIterator[CompletionClient]:
     async with CompletionClient(cluster.url) as opened:
         yield opened
-
-
-def replica_pids(deployment: str) -> list[int]:
-    """Return the process ids of a deployment's replicas."""
-    return pids(f"ray::ServeReplica:foredraft:{deployment}")
-
-
-def pids(start: str) -> list[int]:
-    """Return the processes whose title, that Ray gives them, begins so."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if title.startswith(start):
-            found.append(int(folder.name))
-    return found

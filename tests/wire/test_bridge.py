@@ -25,19 +25,20 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import Capabilities
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import ModelInfo, Proposal, SamplingParams
-from orchestrator.config import FixedConfig, OrchestratorConfig
+from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
-from tests.unit.drafter.scripted import ScriptedLM, scores_of
-from tests.unit.drafter.tokenizers_by_hand import (
+from tests.support.drafters import ScriptedLM, scores_of
+from tests.support.tokenizers_by_hand import (
     BOOK,
     DRAFTERS_PATTERN,
     TARGETS_PATTERN,
     saved,
     trained,
 )
-from tests.unit.verifier.scripted import CountingModel, make_engine
+from tests.support.verifiers import CountingModel, make_engine
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig

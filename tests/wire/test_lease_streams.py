@@ -24,14 +24,14 @@ from foredraft.types import (
     VerifyOpen,
 )
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
-from tests.unit.verifier.scripted import CountingModel, opening, round_after
-from tests.wire.lease_pair import (
+from tests.support.lease_pair import (
     PROMPT,
     VOCAB,
     drafter,
     pair,
     until,
 )
+from tests.support.verifiers import CountingModel, opening, round_after
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient, VerifierStream
 

@@ -15,10 +15,11 @@ from foredraft.types import (
     Proposal,
     SamplingParams,
 )
-from orchestrator.config import GoodputConfig, NgramConfig
+from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
-from tests.wire.lease_pair import (
+from tests.support.lease_pair import (
     LED,
     NEW,
     PLAIN_TOKENS,

@@ -46,17 +46,6 @@ def rejection_odds(p: Floats, draft: Sequence[int], q: Sequence[Candidates]) -> 
     return Odds(np.minimum(1.0, np.array(ratios)), np.ones(len(p)))
 
 
-def left_to_right_odds(p: Floats, draft: Sequence[int], q: Sequence[Candidates]) -> Odds:
-    """Return DiffuSpec Eq. 1 with the left-to-right approximation of its Eq. 5 for q.
-
-    Eq. 5 as printed masks the whole block, so q_i is slot i's marginal in the diffusion pass,
-    whatever search then picked x_i. That is not what x_i was drawn from: above temperature 0 the
-    rule is inexact, and the text does not have the target's law. At temperature 0 it is exact
-    (Prop. 4.1).
-    """
-    return rejection_odds(p, draft, q)
-
-
 def leading(passed: Flags) -> Counts:
     """Return how many tokens stand before the first that did not pass: [..., k] to [...]."""
     kept: Counts = np.cumprod(passed, axis=-1, dtype=np.int64).sum(axis=-1)

@@ -25,7 +25,6 @@ from verifier_service.rules.rejection import (
     Floats,
     Odds,
     leading,
-    left_to_right_odds,
     next_weights,
     one_hot,
     rejection_odds,
@@ -69,8 +68,6 @@ class Method(NamedTuple):
 METHODS = {
     Acceptance.REJECTION: Method(rejection_odds, leading),
     Acceptance.BLOCK: Method(block_odds, last),
-    # Inexact above temperature 0.
-    Acceptance.L2R: Method(left_to_right_odds, leading),
 }
 
 

@@ -53,9 +53,6 @@ async def _measure(experiment: Experiment, temperature: float) -> tuple[Columns,
     if drawn:
         ways += [
             pair.way("DEER's drafts, block rule", adl=fixed(K), **deer | {"acceptance": "block"}),
-            pair.way(
-                "DiffuSpec's rule (CPS, `l2r`)", adl=fixed(K), proposal="cps", acceptance="l2r"
-            ),
         ]
     ways += [
         pair.way("prompt lookup", proposal="lookup", adl=fixed(K)),

@@ -19,7 +19,8 @@ from foredraft.limits import (
     check_range,
 )
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
-from orchestrator.config import AdlConfig, DraftConfig, NgramConfig, OrchestratorConfig
+from orchestrator.config import DraftConfig, NgramConfig, OrchestratorConfig
+from orchestrator.length.config import AdlConfig
 
 _log = logging.getLogger(__name__)
 

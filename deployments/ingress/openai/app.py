@@ -16,7 +16,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig
 from deployments.ingress.openai import errors
 from deployments.ingress.openai.answer import Answer
 from deployments.ingress.openai.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
@@ -52,7 +52,7 @@ class Ingress:
     ) -> None:
         pin(config.ingress.pin_cpus)
         self._config = config
-        self._tokenizer = Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json")
+        self._tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
         self._eos = self._tokenizer.token_to_id("<|eos|>")
         self._handles = {"drafter": drafters, "verifier": verifiers}
         self._drafters = PinnedReplicas(drafters, DrafterClient)

@@ -3,7 +3,7 @@
 At 18 rows an operation's overhead counts as much as its arithmetic. So norm weights are folded
 into the projections, queries and keys are rotated together with the attention scale in the tables,
 and the last layer computes only what is read: keys and values of the committed rows, everything of
-the mask rows. Equal to forward_rows but for rounding (tests/unit/drafter/test_embedded.py).
+the mask rows. Equal to forward_rows but for rounding (tests/unit/drafter/models/test_embedded.py).
 """
 
 from __future__ import annotations

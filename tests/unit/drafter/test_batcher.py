@@ -5,7 +5,7 @@ import pytest
 
 from drafter_service.batcher import Batcher
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
-from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening
+from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening
 
 
 async def started(model, **options):

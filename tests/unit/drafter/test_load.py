@@ -14,7 +14,7 @@ from drafter_service.models.embedded.block_causal import BlockCausalConfig, Bloc
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
-from tests.unit.drafter.scripted import asking
+from tests.support.drafters import asking
 
 CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
 PREFIX = (5, 9, 33, 7, 12, 50, 3, 9)

@@ -10,7 +10,7 @@ import pytest
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import FirstTokens, Proposal, SamplingParams
-from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening, scores_of
+from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening, scores_of
 
 PREFIX = (3, 4, 5)
 WAYS = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from foredraft.types import SamplingParams
-from orchestrator.config import GoodputConfig, OrchestratorConfig
+from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState, ControllerStates
+from orchestrator.length.config import GoodputConfig
 from orchestrator.length.controllers import PLAIN, Cost
 
 

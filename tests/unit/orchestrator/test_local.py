@@ -14,11 +14,11 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
-from orchestrator.config import FixedConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalDrafter, LocalVerifier
+from orchestrator.length.config import FixedConfig
 from orchestrator.ports import DrafterPort, VerifierPort
-from tests.unit.orchestrator.scripted import (
+from tests.support.peers import (
     MODEL,
     PROMPT,
     Collected,
