@@ -41,7 +41,7 @@ def main(
     if context.invoked_subcommand is not None:
         return
     count, peers, max_tokens = (12, 4, 96) if quick else (48, 16, 128)
-    proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
+    proposals = ["ngram+tree", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
     texts = prompts(count, prompts_file)
     rows = asyncio.run(_measure(read(config), texts, peers, max_tokens, proposals))
     table = as_markdown(rows)
