@@ -86,7 +86,7 @@ PIECES = st.lists(
 ).map(b" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.integers(0, 400), st.one_of(PIECES, st.binary())), max_size=8))
 def test_what_is_read_says_the_text(edits: list[tuple[int, bytes]]) -> None:
     drafter, _ = two()

@@ -44,7 +44,7 @@ def naive(text, history, word, order, a, window):
 texts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts, texts, st.integers(1, 4), st.integers(1, 40))
 def test_context_ngram_is_the_interpolated_count(text, path, order, window):
     model = ContextNgram(VOCAB, order, window, pseudocount=0.5)

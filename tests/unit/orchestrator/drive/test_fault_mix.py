@@ -29,7 +29,7 @@ from tests.support.running import FIXED, run
 FAULTS = (None, None, None, "lost", "late", "wrong", "guess", "nonsense", "short")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     drafting=st.lists(st.sampled_from(FAULTS), min_size=1, max_size=12),
     verifying=st.lists(

@@ -243,5 +243,5 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.session.generated == self.plain
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
 TestSessionMachine = SessionMachine.TestCase
