@@ -22,7 +22,7 @@ from deployments.config import DEFAULT_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
-from foredraft_cli.held_out import TEMPERATURES, prompts, sampling
+from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
 from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
@@ -69,10 +69,12 @@ def main(
     streams: Annotated[int, typer.Option(min=1, help="Requests decoded at once.")] = 4,
     config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to write it.")] = None,
+    prompts_file: PromptsOption = None,
 ) -> None:
     """Replay held-out requests in this process; exit 1 where a difference is a bug."""
     args = read(config).application.args
-    numerics, findings = asyncio.run(audit(args, requests, max_tokens, streams))
+    texts = prompts(requests, prompts_file)
+    numerics, findings = asyncio.run(audit(args, texts, max_tokens, streams))
     Console(soft_wrap=True).print(_table(numerics, findings))
     if json_file is not None:
         rows = [asdict(finding) for finding in findings]
@@ -87,15 +89,17 @@ def is_bug(numerics: str, found: Divergence) -> bool:
 
 
 async def audit(
-    config: ForedraftConfig, requests: int, max_tokens: int, streams: int
+    config: ForedraftConfig, texts: list[str], max_tokens: int, streams: int
 ) -> tuple[str, list[Finding]]:
     """Return the target's measured numerics and a finding per mode and temperature."""
-    texts = prompts(requests)
     findings = []
     async with engines(config) as loaded:
         for temperature in TEMPERATURES:
             asked = [
-                (tuple(loaded.tokenizer.encode(text).ids), sampling(temperature, index))
+                (
+                    fitted(text, loaded.tokenizer, loaded.target, max_tokens),
+                    sampling(temperature, index),
+                )
                 for index, text in enumerate(texts)
             ]
             plain = await _decode(loaded, config, asked, max_tokens, 1, None)
@@ -108,8 +112,8 @@ async def audit(
                     if a != b
                 ]
                 found = tuple(differing)
-                same = requests - len(found)
-                findings.append(Finding(mode, temperature, requests, same, found))
+                same = len(texts) - len(found)
+                findings.append(Finding(mode, temperature, len(texts), same, found))
         return loaded.target.numerics, findings
 
 

@@ -28,7 +28,7 @@ async def run(file: ServeFile, count: int, max_tokens: int) -> None:
     console.print("Starting drafter, verifier and orchestrator on this machine ...")
     with running(file) as cluster:
         console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
-        tokenizer = Tokenizer.from_file(str(file.application.args.tokenizer / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(file.application.args.tokenizer_file))
         async with CompletionClient(cluster.url) as client:
             await _show(console, client, tokenizer, prompts[len(prompts) // 2], max_tokens)
             console.print(await _compare(client, prompts, max_tokens))

@@ -42,12 +42,11 @@ class ProcessBench:
         self._states = ControllerStates()
 
     async def measure(
-        self, prompts: Sequence[str], temperature: float, modes: Sequence[Mode]
+        self, prompts: Sequence[tuple[int, ...]], temperature: float, modes: Sequence[Mode]
     ) -> list[Row]:
         """Return a row per way of decoding, plain first, our drafters, then `transformers`."""
         runs: dict[str, list[Run]] = {}
-        for index, text in enumerate(prompts):
-            prompt = tuple(self._engines.tokenizer.encode(text).ids)
+        for index, prompt in enumerate(prompts):
             params = sampling(temperature, index)
             for mode in (PLAIN, *modes):
                 decoded = await self._decode(prompt, params, mode)

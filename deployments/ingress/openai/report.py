@@ -8,7 +8,7 @@ from orchestrator.report import SpeculationReport
 
 
 def speculation(report: SpeculationReport) -> dict[str, Any]:
-    """Return the report as JSON values; mean_accepted_length excludes the bonus and correction."""
+    """Return the report as JSON values; mean_acceptance_length includes the bonus or correction."""
     return {
         "acceptance": report.mode.acceptance,
         "proposal": report.mode.proposal,
@@ -18,7 +18,6 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "num_ngram_steps": report.ngram_rounds,
         "num_draft_tokens": report.num_draft_tokens,
         "num_accepted_draft_tokens": report.num_accepted,
-        "mean_accepted_length": report.mat,
         "mean_acceptance_length": report.mat + 1 if report.draft_rounds else 0.0,
         "draft_acceptance_rate": report.acceptance_rate,
         "mean_draft_length": report.mean_k,

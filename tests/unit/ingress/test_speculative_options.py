@@ -56,7 +56,12 @@ def test_a_configuration_with_trees_that_no_rule_verifies_is_refused(
 
 @pytest.mark.parametrize(
     "options",
-    [{"proposal": "hybrid"}, {"proposal": "ngram"}, {"ngram": {"least": 1}}, {"direct_rounds": 1}],
+    [
+        {"proposal": "hybrid"},
+        {"proposal": "ngram"},
+        {"ngram": {"least": 1}},
+        {"direct_rounds": 1},
+    ],
 )
 def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
