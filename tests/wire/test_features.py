@@ -129,7 +129,7 @@ async def test_a_drafter_of_another_fusion_is_refused_and_decoding_goes_on(
         assert report.draft_rounds == 0 and not sent.passed
         assert (
             report.drafter_refusal
-            == "drafter dflash needs features that target target does not tell"
+            == "drafter dflash needs features that target target does not have"
         )
         assert not told_of(told)
         assert len(sent.opens) == len(told.opens) == 1
