@@ -79,12 +79,10 @@ class SessionServicer(ABC, Generic[Req, Res]):
         """Refuse new sessions, ask open ones to move; return whether all ended within grace_s."""
         if not self._draining:
             self._draining = True
-            notice = common_pb2.Draining(grace_ms=int(1e3 * grace_s))
-            for stream in tuple(self._streams):
-                try:
-                    await stream.write(self._response(draining=notice))
-                except (grpc.aio.BaseError, asyncio.InvalidStateError):
-                    log.debug("a stream ended while it was asked to move")
+            notice = self._response(draining=common_pb2.Draining(grace_ms=int(1e3 * grace_s)))
+            # Not waited for: a peer that reads nothing holds up nobody.
+            notices = (stream.write(notice) for stream in self._streams)
+            self._notices = asyncio.gather(*notices, return_exceptions=True)
         try:
             async with asyncio.timeout(grace_s):
                 await self._empty.wait()
