@@ -15,12 +15,14 @@ from ray.serve import Application
 
 from deployments.config import ForedraftConfig, PoolConfig, located
 from deployments.ingress.openai.app import Ingress
+from deployments.serve.platform import check_environment
 from deployments.serve.replica import ModelServiceReplica
 from foredraft.strict import parse
 
 
 def build(args: dict[str, Any]) -> Application:
     """Return the application of a configuration; raise ConfigError naming a bad key or value."""
+    check_environment()
     config = located(parse(ForedraftConfig, args))
     ingress: Any = serve.deployment(Ingress)
     bound: Application = ingress.options(

@@ -16,6 +16,7 @@ from pydantic import Field
 from deployments.paths import M, with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
 from verifier_service.config import VerifierConfig
@@ -80,12 +81,14 @@ class IngressConfig(PoolConfig):
 class ForedraftConfig(StrictModel):
     """What `deployments.app:build` takes as its arguments."""
 
-    model_name: str = Field(
-        default="foredraft-embedded", description="Name of the model in the OpenAI API."
+    model_name: str | None = Field(
+        default=None,
+        description="Name of the model in the OpenAI API; default: the name of its folder.",
     )
-    tokenizer: Path = Field(
-        default=Path("models/embedded/tokenizer"),
-        description="Folder of the tokenizer.json that encodes prompts and decodes answers.",
+    tokenizer: Path | None = Field(
+        default=None,
+        description="Folder of the tokenizer.json that encodes prompts and decodes answers; "
+        "default: the target's.",
     )
     orchestrator: OrchestratorConfig = Field(
         default=OrchestratorConfig(), description="How requests are decoded."
@@ -93,6 +96,23 @@ class ForedraftConfig(StrictModel):
     ingress: IngressConfig = Field(default=IngressConfig(), description="The HTTP ingress.")
     drafter: DrafterPool = Field(default=DrafterPool(), description="The drafters.")
     verifier: VerifierPool = Field(default=VerifierPool(), description="The verifiers.")
+
+    @property
+    def name(self) -> str:
+        """What clients call the model."""
+        return self.model_name or self.verifier.service.model.name
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokenizer.json that texts are read with, once paths are absolute.
+
+        Raise ConfigError if there is none.
+        """
+        folder = self.tokenizer or self.verifier.service.model
+        found = tokenizer_file(folder)
+        if found is None:
+            raise ConfigError(f"tokenizer: {folder} has no tokenizer.json", param="tokenizer")
+        return found
 
 
 class HttpOptions(StrictModel):

@@ -10,6 +10,7 @@ from functools import partial
 from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig, located
+from deployments.preflight import check_models
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
@@ -31,14 +32,17 @@ class Engines:
     @property
     def eos(self) -> tuple[int, ...]:
         """The token ids that end a text."""
-        found = self.tokenizer.token_to_id("<|eos|>")
-        return () if found is None else (found,)
+        return self.target.eos_token_ids
 
 
 @asynccontextmanager
 async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
-    """Load both models, each into a worker thread; stop the threads on exit."""
+    """Load both models, each into a worker thread; stop the threads on exit.
+
+    Raise ConfigError naming a folder that cannot be used, WeightsError or Unavailable.
+    """
     config = located(config)
+    check_models(config)
     drafter_config, verifier_config = config.drafter.service, config.verifier.service
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
     try:
@@ -49,7 +53,7 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
         try:
             await runner.start()
             yield Engines(
-                Tokenizer.from_file(str(config.tokenizer / "tokenizer.json")),
+                Tokenizer.from_file(str(config.tokenizer_file)),
                 LocalDrafter(batcher),
                 LocalVerifier(runner),
                 runner,

@@ -6,18 +6,20 @@ import ctypes
 from collections.abc import Sequence
 
 from drafter_service.config import DrafterConfig
-from drafter_service.draws import CPS, Argmax, Coupled, DraftTree, Draw, Sampled
 from drafter_service.models.compiled.noise import best_noise
 from drafter_service.models.compiled.searches import MAX_WIDTH, NativeBeam, NativeTree
 from drafter_service.models.port import Capabilities
 from drafter_service.proposals.causal_scorer import CausalScorer, EdgeScorer, Mixture, Uniform
 from drafter_service.proposals.context_ngram import ContextNgram
-from drafter_service.proposals.denoising import Denoiser, OnePass, Refined
+from drafter_service.proposals.denoising import Denoiser
 from drafter_service.proposals.draft_tree import TreeParams, TreeSearch, grow
 from drafter_service.proposals.path_search import BeamSearch, PathSearch, SearchParams
+from drafter_service.proposals.proposals import argmax_path, coupled_path, cps_path, tree_block
+from drafter_service.proposals.sampled import sampled_path
 from drafter_service.strategies import (
     Autoregressive,
     Diffusion,
+    Draw,
     Extended,
     ExtendParams,
     Lookup,
@@ -75,10 +77,6 @@ class Strategies:
 
     def _check(self, request: DraftOpen) -> None:
         proposal, params = request.proposal, request.params
-        if proposal is Proposal.HYBRID:
-            raise InvalidRequest(
-                "hybrid is put together by who asks: ask for tree", param="proposal"
-            )
         if params.steps > 1 and proposal in _NO_DENOISING:
             raise InvalidRequest(
                 f"params.steps must be 1: {proposal} denoises nothing", param="params.steps"
@@ -116,35 +114,44 @@ class Strategies:
         # What the target's noise must not decide is decided without it, at any temperature.
         alone = request.proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
         favours = SamplingParams() if alone else request.sampling
-        steps = request.params.steps
-        denoiser: Denoiser = Refined(steps, favours) if steps > 1 else OnePass()
-        draw = self._draw(request)
+        denoiser = Denoiser(request.params.steps, favours)
+        draw, slots = self._draw(request.proposal, request.sampling), self._capabilities.max_block
         if request.params.extend:
             return Extended(denoiser, draw, favours, self._extend)
-        return Diffusion(denoiser, draw, self._capabilities.max_block)
+        if request.proposal is Proposal.TREE:
+            return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
+        return Diffusion(denoiser, draw, slots)
 
-    def _draw(self, request: DraftOpen) -> Draw:
-        eos, sampling = self._capabilities.eos, request.sampling
-        match request.proposal:
+    def _draw(self, proposal: Proposal, sampling: SamplingParams) -> Draw:
+        """Return how a proposal makes a block of a denoised block's scores."""
+        eos = self._capabilities.eos
+        match proposal:
             case Proposal.ARGMAX:
-                return Argmax(eos, sampling)
-            case Proposal.SAMPLED:
-                return self._sampled(eos, sampling)
-            case Proposal.CPS:
-                return CPS(eos, sampling, self._path_search)
-            case Proposal.TREE:
-                return DraftTree(eos, sampling, self._tree, self._tree_search, self._noise)
+                return lambda scores, count, text, start: argmax_path(scores, count, eos)
             case Proposal.COUPLED:
-                return Coupled(eos, sampling)
-        raise AssertionError(f"{request.proposal} is drawn from no denoised block")
+                return lambda scores, count, text, start: coupled_path(
+                    scores, count, eos, sampling, len(text)
+                )
+            case Proposal.SAMPLED:
+                most = self._config.sampled.candidates
+                return lambda scores, count, text, start: sampled_path(
+                    scores, count, eos, sampling, len(text), start, most
+                )
+            case Proposal.CPS:
+                return lambda scores, count, text, start: cps_path(
+                    scores, count, eos, sampling, text, self._path_search
+                )
+            case Proposal.TREE:
+                return lambda scores, count, text, start: tree_block(
+                    scores, count, eos, sampling, text, self._tree, self._tree_search, self._noise
+                )
+        raise AssertionError(f"{proposal} is drawn from no denoised block")
 
     def _autoregressive(self, request: DraftOpen) -> Autoregressive:
+        sampled = request.proposal is Proposal.SAMPLED
+        proposal = Proposal.SAMPLED if sampled else Proposal.COUPLED
         c = self._capabilities
-        draw = self._sampled if request.proposal is Proposal.SAMPLED else Coupled
-        return Autoregressive(draw(c.eos, request.sampling), c.eos, c.max_block - 1)
-
-    def _sampled(self, eos: int, sampling: SamplingParams) -> Sampled:
-        return Sampled(eos, sampling, self._config.sampled.candidates)
+        return Autoregressive(self._draw(proposal, request.sampling), c.eos, c.max_block - 1)
 
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup

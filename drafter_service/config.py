@@ -200,7 +200,7 @@ class DrafterConfig(ServiceConfig):
         ge=0,
         description="New tokens after which a fully bidirectional public checkpoint computes a "
         "session's cached keys and values again; 0: in every forward pass. Measurements: "
-        "docs/families.md.",
+        "docs/benchmarks.md.",
     )
     device: str = Field(
         default="cpu",

@@ -10,8 +10,8 @@ import numpy as np
 from drafter_service.feature_store import FeatureStore
 from drafter_service.kv_slots import KVSlots
 from drafter_service.models.port import BlockRequest, DiffusionLM
+from drafter_service.proposals.denoising import Pass, Passes
 from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.passes import Pass, Passes
 from drafter_service.proposals.prefix_chain import PrefixChain
 from drafter_service.proposals.proposals import Drafted
 from drafter_service.strategies import Strategy

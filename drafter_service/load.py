@@ -23,7 +23,7 @@ from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.families.adapter import load_family
 from drafter_service.models.families.injected import load_injected
 from drafter_service.models.port import Capabilities, DiffusionLM
-from drafter_service.proxies import load_proxies
+from drafter_service.proposals.proxies.load import load_proxies
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.features.wire import size
@@ -105,7 +105,8 @@ def bridged(
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
-    return Strategies(config, capabilities, load_proxies(config, capabilities), built())
+    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_block)
+    return Strategies(config, capabilities, proxies, built())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:

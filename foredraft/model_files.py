@@ -69,22 +69,34 @@ def tokenizer_hash(model: Path) -> str:
 
 
 def eos_token_ids(model: Path) -> tuple[int, ...]:
-    """Return the token ids that end the model's texts, () where its files do not tell them.
+    """Return the token ids that end the model's texts, () where its files do not say.
 
-    generation_config.json comes before config.json. Raises WeightsError for one that is no JSON
-    object.
+    They are those of generation_config.json, else of config.json, and the tokenizer's, which ends
+    what a chat format writes. Raises WeightsError for a file that is no JSON object.
     """
+    ids: list[int] = []
     for name in ("generation_config.json", "config.json"):
-        if not (model / name).is_file():
-            continue
-        try:
-            found = json.loads((model / name).read_text()).get("eos_token_id")
-        except (ValueError, AttributeError):
-            raise WeightsError(f"{name} is no JSON object") from None
-        ids = found if isinstance(found, list) else [found]
-        if ids := [id_ for id_ in ids if isinstance(id_, int) and id_ >= 0]:
-            return tuple(ids)
-    return ()
+        found = _object(model / name).get("eos_token_id")
+        listed = found if isinstance(found, list) else [found]
+        ids = ids or [id_ for id_ in listed if isinstance(id_, int) and id_ >= 0]
+    tokenizer = tokenizer_file(model)
+    if tokenizer is not None:
+        text = _object(tokenizer.parent / "tokenizer_config.json").get("eos_token")
+        text = text.get("content") if isinstance(text, dict) else text
+        added = _object(tokenizer).get("added_tokens") or () if text else ()
+        ids += [token["id"] for token in added if token.get("content") == text]
+    return tuple(dict.fromkeys(ids))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object, an empty one if there is no file; raise WeightsError."""
+    try:
+        found = json.loads(path.read_text()) if path.is_file() else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise WeightsError(f"{path.name} is no JSON object")
+    return found
 
 
 def weights_hash(model: Path, arithmetic: str = "") -> str:

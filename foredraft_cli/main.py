@@ -53,8 +53,10 @@ def serve(config: ConfigOption = DEFAULT_FILE) -> None:
 
     file = read(config)
     with running(file) as cluster:
-        typer.echo(f"{file.application.args.model_name} is ready at {cluster.url}")
+        typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")
+        if cluster.refusal:
+            typer.echo(f"  the drafter is refused, decoding is plain: {cluster.refusal}")
         stop = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())

@@ -102,11 +102,10 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
 def _grammars(config: VerifierConfig, model: TargetModel) -> Grammars:
     """Return grammars over the model's tokenizer, if that lies beside it."""
     found = tokenizer_file(config.model)
-    eos = load_config(config.model).eos_token_id
-    if found is None or eos is None:
+    if found is None or not model.info.eos_token_ids:
         return NoGrammars()
     try:
-        return TokenGrammars(found, model.info.vocab_size, [eos] if isinstance(eos, int) else eos)
+        return TokenGrammars(found, model.info.vocab_size, model.info.eos_token_ids)
     except ValueError as error:
         # Everything but structured output works without.
         log.warning("no grammars: the tokenizer cannot be read for them: %s", error)
@@ -130,8 +129,9 @@ def load_target(config: VerifierConfig) -> PagedModel:
         quantize=quantizer(config),
     )
     fusion = load_features(config, model)
+    vocab_size = model.config.get_text_config().vocab_size
     info = ModelInfo(
-        vocab_size=model.config.get_text_config().vocab_size,
+        vocab_size=vocab_size,
         max_len=longest_text(model.config),
         tokenizer_hash=tokenizer_hash(config.model),
         numerics="unmeasured",
@@ -139,7 +139,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
         features_hash=fusion.hash if fusion else "",
         features_width=fusion.width if fusion else 0,
-        eos_token_ids=eos_token_ids(config.model),
+        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
     )
     # Compiled code knows no windows.
     seen = windows(model.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
@@ -76,6 +77,8 @@ class Runner(EngineThread[Rounds]):
 
     def __init__(self, load: Callable[[], VerifierEngine]) -> None:
         super().__init__("verifier", lambda: Rounds(load()))
+        # One at a time: they leave the other cores to the model.
+        self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammars")
 
     async def open(self, request: VerifyOpen) -> int:
         """Open a session and return its handle."""
@@ -83,9 +86,15 @@ class Runner(EngineThread[Rounds]):
         guide: Guide | None = None
         if request.grammar is not None:
             # Not in the thread: a large grammar takes long, and others' rounds need not wait.
-            guide = await asyncio.to_thread(engine.guide, request.grammar)
+            loop = asyncio.get_running_loop()
+            guide = await loop.run_in_executor(self._grammars, engine.guide, request.grammar)
         handle, _ = await self.open_session(lambda _: (engine.open(request, guide), None))
         return handle
+
+    async def stop(self) -> None:
+        """End the thread after its current step; what waits fails as Unavailable."""
+        await super().stop()
+        self._grammars.shutdown(wait=False, cancel_futures=True)
 
     async def verify(self, handle: int, request: Round) -> Verdict:
         """Return the verdict on a round."""

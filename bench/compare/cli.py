@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import platform
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,10 +20,11 @@ from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import running
 from foredraft.client import CompletionClient
 from foredraft.errors import ConfigError
-from foredraft_cli.held_out import TEMPERATURES, prompts
+from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
-RESULTS = Path("bench/results")
+# Not under version control: bench/results holds the summaries that are.
+RESULTS = Path("bench/out")
 
 
 @app.callback()
@@ -33,20 +35,23 @@ def main(
         Path | None, typer.Option("--json", help="Where to write the rows.")
     ] = None,
     config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+    prompts_file: PromptsOption = None,
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
     if context.invoked_subcommand is not None:
         return
     count, peers, max_tokens = (12, 4, 96) if quick else (48, 16, 128)
-    proposals = ["hybrid", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
-    rows = asyncio.run(_measure(read(config), count, peers, max_tokens, proposals))
+    proposals = ["ngram+tree", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
+    texts = prompts(count, prompts_file)
+    rows = asyncio.run(_measure(read(config), texts, peers, max_tokens, proposals))
     table = as_markdown(rows)
     Console(highlight=False, soft_wrap=True).print(table)
-    out = json_file or RESULTS / "bench.json"
+    name = "quick" if quick else "bench"
+    out = json_file or RESULTS / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
     if json_file is None:
-        (RESULTS / "bench.md").write_text(table)
+        (RESULTS / f"{name}.md").write_text(table)
 
 
 @app.command()
@@ -58,7 +63,7 @@ def papers(
     ] = None,
     config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
 ) -> None:
-    """Repeat the papers' experiments in this process; write papers.md, papers.json and plots."""
+    """Repeat the papers' experiments in this process; write a report, its summary and plots."""
     try:
         from bench.papers.run import TABLES, run
     except ModuleNotFoundError as error:
@@ -74,17 +79,17 @@ def papers(
 
 
 async def _measure(
-    file: ServeFile, count: int, peers: int, max_tokens: int, proposals: list[str]
+    file: ServeFile, texts: list[str], peers: int, max_tokens: int, proposals: list[str]
 ) -> list[Row]:
-    texts = prompts(count)
     modes = [*(dlm(proposal) for proposal in proposals), LOOKUP]
-    rows = await _in_process(file, texts, peers, max_tokens, modes)
-    return rows + await _through_cluster(file, texts, max_tokens, modes)
+    asked, rows = await _in_process(file, texts, peers, max_tokens, modes)
+    return rows + await _through_cluster(file, asked, max_tokens, modes)
 
 
 async def _in_process(
     file: ServeFile, texts: list[str], peer_prompts: int, max_tokens: int, modes: list[Any]
-) -> list[Row]:
+) -> tuple[list[tuple[int, ...]], list[Row]]:
+    """Return the prompts as the target reads them, and the rows."""
     # Imported here: the cluster's own processes need the memory, and this one no torch by then.
     from bench.compare.peers import Transformers
     from bench.compare.process import ProcessBench
@@ -93,15 +98,16 @@ async def _in_process(
     config = file.application.args
     rows: list[Row] = []
     async with engines(config) as loaded:
-        peers = Transformers(str(config.verifier.service.model), loaded.eos[0])
+        peers = Transformers(str(config.verifier.service.model), loaded.eos)
         bench = ProcessBench(loaded, config.orchestrator, peers, max_tokens, peer_prompts)
+        asked = [fitted(text, loaded.tokenizer, loaded.target, max_tokens) for text in texts]
         for temperature in TEMPERATURES:
-            rows += await bench.measure(texts, temperature, modes)
-    return rows
+            rows += await bench.measure(asked, temperature, modes)
+    return asked, rows
 
 
 async def _through_cluster(
-    file: ServeFile, texts: list[str], max_tokens: int, modes: list[Any]
+    file: ServeFile, asked: list[tuple[int, ...]], max_tokens: int, modes: list[Any]
 ) -> list[Row]:
     from bench.compare.cluster import measure
 
@@ -109,13 +115,18 @@ async def _through_cluster(
     with running(file) as cluster:
         async with CompletionClient(cluster.url) as client:
             for temperature in TEMPERATURES:
-                rows += await measure(client, texts, temperature, max_tokens, modes)
+                rows += await measure(client, asked, temperature, max_tokens, modes)
     return rows
 
 
 def _machine() -> dict[str, str]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
+        "machine": f"{platform.machine()}, {_cores()} cores",
         "python": platform.python_version(),
     }
+
+
+def _cores() -> int:
+    """Return how many cores this process may use; only Linux says that."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from bench.compare.rows import Row, Run, row
 from bench.compare.workload import PLAIN, Mode
-from foredraft.client import Answer, CompletionClient
+from foredraft.client import Answer, CompletionClient, Prompt
 from foredraft_cli.held_out import sampling
 
 
 async def measure(
     client: CompletionClient,
-    prompts: Sequence[str],
+    prompts: Sequence[Prompt],
     temperature: float,
     max_tokens: int,
     modes: Sequence[Mode],

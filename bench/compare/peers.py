@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from verifier_service.models.checkpoint import load_config
 class Transformers:
     """Plain, prompt-lookup and assisted decoding of `transformers`, bf16, batch size 1."""
 
-    def __init__(self, target: str, eos: int) -> None:
+    def __init__(self, target: str, eos: Sequence[int]) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(
             target,
             config=load_config(Path(target)),
@@ -25,7 +26,11 @@ class Transformers:
             local_files_only=True,
             use_safetensors=True,
         ).eval()
-        self._eos = eos
+        # Without an end a text goes on to its longest; something must pad it all the same.
+        self._ends: dict[str, Any] = {
+            "eos_token_id": list(eos) or None,
+            "pad_token_id": [*eos, 0][0],
+        }
 
     @property
     def layers(self) -> int:
@@ -60,8 +65,7 @@ class Transformers:
                 ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=max_tokens,
-                eos_token_id=self._eos,
-                pad_token_id=self._eos,
+                **self._ends,
                 **options,
             )
         seconds = time.perf_counter() - start

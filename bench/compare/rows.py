@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import comb
 from statistics import median
 from typing import Any
 
@@ -30,8 +31,9 @@ class Run:
 class Row:
     """One line of the table.
 
-    speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it). mat
-    excludes the bonus token. identical is the share of prompts whose tokens equal plain decoding's.
+    speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it),
+    between speedup_low and speedup_high with a confidence of 95 %. mat excludes the bonus token.
+    identical is the share of prompts whose tokens equal plain decoding's.
     """
 
     where: str
@@ -41,8 +43,10 @@ class Row:
     max_tokens: int
     tokens_per_s: float
     speedup: float
+    speedup_low: float
+    speedup_high: float
     mat: float
-    kept_per_drafted: float
+    acceptance_rate: float
     identical: float
     repetition: float
 
@@ -59,6 +63,8 @@ def row(
     rounds = sum(run.draft_rounds for run in runs)
     drafted = sum(run.drafted for run in runs)
     kept = sum(run.kept for run in runs)
+    ratios = [run.speed / base.speed for run, base in zip(runs, plain, strict=True)]
+    low, high = median_interval(ratios)
     same = [run.tokens == base.tokens for run, base in zip(runs, plain, strict=True)]
     return Row(
         where=where,
@@ -67,12 +73,28 @@ def row(
         prompts=len(runs),
         max_tokens=max_tokens,
         tokens_per_s=median(run.speed for run in runs),
-        speedup=median(run.speed / base.speed for run, base in zip(runs, plain, strict=True)),
+        speedup=median(ratios),
+        speedup_low=low,
+        speedup_high=high,
         mat=kept / rounds if rounds else 0.0,
-        kept_per_drafted=kept / drafted if drafted else 0.0,
+        acceptance_rate=kept / drafted if drafted else 0.0,
         identical=sum(same) / len(same),
         repetition=sum(repetition(run.tokens) for run in runs) / len(runs),
     )
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the narrowest pair of values, symmetric in rank, that holds the median so surely.
+
+    By order statistics, whatever the distribution; of few values it is all of them.
+    """
+    ordered, n = sorted(values), len(values)
+    # The chance that at most `cut` of n values lie below the median, for one side.
+    cut, chance = 0, 0.5**n
+    while 2 * (chance + comb(n, cut + 1) * 0.5**n) <= 1 - confidence:
+        cut += 1
+        chance += comb(n, cut) * 0.5**n
+    return ordered[cut], ordered[n - 1 - cut]
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -83,12 +105,18 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table."""
     head = (
-        "| where | drafter | temperature | tokens/s | speedup | MAT "
-        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|---|\n"
+        "| where | decoding | temperature | against plain (median, 95 %) | MAT "
+        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
-        f"| {r.where} | {r.drafter} | {r.temperature:g} | {r.tokens_per_s:.0f} | {r.speedup:.2f}x "
-        f"| {r.mat:.2f} | {r.kept_per_drafted:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
+        f"| {r.where} | {r.drafter} | {r.temperature:g} | {_against_plain(r)} "
+        f"| {r.mat:.2f} | {r.acceptance_rate:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
         for r in rows
     ]
     return head + "\n".join(lines) + "\n"
+
+
+def _against_plain(r: Row) -> str:
+    if r.drafter == "plain":
+        return f"1 ({r.tokens_per_s:.0f} tokens/s)"
+    return f"{r.speedup:.2f}x ({r.speedup_low:.2f} to {r.speedup_high:.2f})"

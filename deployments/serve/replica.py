@@ -10,9 +10,10 @@ from typing import Any
 
 import ray
 
-from deployments.serve.platform import pin
+from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
 from drafter_service.client import DrafterClient
+from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ class ModelServiceReplica:
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
+        prepare_replica()
         pin(pin_cpus)
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
@@ -53,10 +55,14 @@ class ModelServiceReplica:
         stats: dict[str, float] = self._server.stats()
         return stats
 
-    def status(self) -> dict[str, Any]:
-        """The model, its measured numerics and the load, for /health."""
-        info = self._server.info
-        return {"model": info.name, "numerics": info.numerics, **self.record_autoscaling_stats()}
+    def info(self) -> ModelInfo:
+        """The model, with its measured numerics."""
+        info: ModelInfo = self._server.info
+        return info
+
+    def status(self) -> tuple[ModelInfo, dict[str, float]]:
+        """The model and the load, for /health."""
+        return self.info(), self.record_autoscaling_stats()
 
     async def _exit_when_broken(self) -> None:
         """End the process once its engine or a rank is lost.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from drafter_service.proposals.lattice import Floats, Ints, Lattice
-from foredraft.ngram.index import Followers
+from foredraft.ngram.index import NgramIndex
 
 if TYPE_CHECKING:
     from drafter_service.proposals.causal_scorer import BlockScorer, Path
@@ -38,7 +38,7 @@ class _BoundContext:
         self, model: ContextNgram, candidates: list[list[int]], context: Sequence[int]
     ) -> None:
         self._model, self._candidates = model, candidates
-        self._followers = Followers(context, model.order - 1, model.window)
+        self._ngrams = NgramIndex(context, model.order - 1, model.window)
         self._unigram = Counter(context[-model.window :])
 
     def step(self, slot: int, paths: Sequence[Path], parents: Ints) -> Floats:
@@ -48,7 +48,7 @@ class _BoundContext:
         rows = []
         for path in paths:
             row = unigram
-            for counts in self._followers.behind(path):
+            for counts in self._ngrams.followers(path):
                 row = self._interpolated(row, counts, candidates)
             rows.append(row)
         return np.array(rows)

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from drafter_service.proposals.lattice import Floats, Ints
-from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, Followers, mix
+from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
 from foredraft.noise.gumbel import gumbel
 
 
@@ -107,7 +107,8 @@ def mixed(
 
     row [M] are the logits of the slot's candidates, None where the model has nothing to say: below
     its slots, and, if its edges decide, behind a token that only the text knew. followed and
-    pseudocounts are followers.mix's; without a model, tokens that nobody can name keep their share.
+    pseudocounts are ngram.index.mix's; without a model, tokens that nobody can name keep their
+    share.
     """
     tokens: list[int] = []
     shares: list[float] = []
@@ -160,7 +161,7 @@ def grow(scores: TreeScores, num_nodes: int, params: TreeParams, eos: int) -> Tr
     """Return the tree that TreeSearch asks for."""
     slots = min(params.depth, len(scores.tokens))
     odds_of, width = log_odds(scores), scores.tokens.shape[1]
-    followers = Followers(scores.text, len(params.pseudocounts), params.text_window)
+    ngrams = NgramIndex(scores.text, len(params.pseudocounts), params.text_window)
     least = least_log_mass(params)
     tokens: list[int] = []
     parents: list[int] = []
@@ -180,7 +181,7 @@ def grow(scores: TreeScores, num_nodes: int, params: TreeParams, eos: int) -> Tr
         slot, edges = len(path), odds_of.shape[1] > 1
         known = slot < slots and (column is not None or not edges)
         at = column if edges and column is not None else 0
-        followed = followers.behind(path) if slot < params.text_depth else []
+        followed = ngrams.followers(path) if slot < params.text_depth else []
         if followed:
             row = scores.logits[slot, at] if known else None
             ids, odds = mixed(scores, slot, row, followed, params.pseudocounts)

@@ -1,4 +1,4 @@
-"""What followed a text's last tokens where they stood in it before. Pure, standard library only."""
+"""Where a text's last tokens stood in it before, and what followed. Pure, standard library only."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ DEPTH = 12
 """How far ahead they tell, in tokens."""
 
 
-class Followers:
-    """Counts of the n-grams that end in the last `window` tokens of a text.
+class NgramIndex:
+    """The n-grams of up to `longest` + 1 tokens that end in the last `window` tokens of a text.
 
     places bounds at how many places of a token is looked, the last ones; None for all.
     """
@@ -30,7 +30,7 @@ class Followers:
         self._first = max(0, len(text) - window - 1)
         self._places: dict[int, list[int]] = {}
 
-    def behind(self, path: tuple[int, ...]) -> list[dict[int, int]]:
+    def followers(self, path: tuple[int, ...]) -> list[dict[int, int]]:
         """Return how often each token followed the last 1, 2, ... `longest` tokens, while any did.
 
         The last tokens are those of the path, which continues the text, and before it the text's.
@@ -47,6 +47,23 @@ class Followers:
                     found.append({})
                 found[length][follower] = found[length].get(follower, 0) + 1
         return found
+
+    def longest_match(self, shortest: int) -> int:
+        """Return where the longest earlier match of the text's end ends, exclusive; 0 if none does.
+
+        A match has shortest to `longest` tokens; of equally long ones the latest counts.
+        """
+        history, text = self._tail[::-1], self._text
+        best, end = shortest - 1, 0
+        for place in reversed(self._places_of(history[0]) if history else ()):
+            size, most = 1, min(len(history), place + 1)
+            while size < most and text[place - size] == history[size]:
+                size += 1
+            if size > best:
+                best, end = size, place + 1
+                if size == self._longest:
+                    break
+        return end
 
     def _places_of(self, token: int) -> list[int]:
         """Return where the text has the token, but for its end; of many places the last.

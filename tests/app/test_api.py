@@ -11,18 +11,9 @@ import pytest
 import ray
 
 from deployments.serve.cluster import RunningCluster
+from tests.support.cluster import post
 
 PROMPT = "def area(width, height):\n"
-
-
-async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"content-type": "application/json"}
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{cluster.url}/v1/completions", data=data, headers=headers) as answer,
-    ):
-        return answer.status, await answer.json()
 
 
 async def test_completion_has_the_openai_shape(cluster: RunningCluster) -> None:

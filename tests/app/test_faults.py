@@ -13,7 +13,7 @@ from deployments.serve.cluster import RunningCluster
 from foredraft.client import CompletionClient
 from foredraft.types import Origin
 from foredraft_cli.held_out import prompts, sampling
-from tests.app.conftest import replica_pids
+from tests.support.cluster import replica_pids
 
 
 async def health(cluster: RunningCluster) -> dict[str, dict[str, float]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from foredraft.client import CompletionClient
 from foredraft_cli.held_out import prompts, sampling
-from tests.app.conftest import replica_pids
+from tests.support.cluster import replica_pids
 
 
 async def test_sixteen_streams_each_equal_to_their_own_plain_run(client: CompletionClient) -> None:

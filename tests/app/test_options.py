@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from deployments.config import model_path
 from deployments.serve.cluster import RunningCluster
 from foredraft_cli.held_out import prompts
-from tests.app.test_api import post
+from tests.support.cluster import post
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": 3},

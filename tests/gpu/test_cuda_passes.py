@@ -12,7 +12,7 @@ import torch
 from bench.micro import gpu_verify
 from deployments.config import model_path
 from foredraft.errors import ConfigError
-from tests.unit.verifier.models.test_flex import LONGEST, Pair, tree
+from tests.support.attention_pair import LONGEST, Pair, tree
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.models.attention.flex import flex

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from hypothesis import strategies as st
 
 from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import FILLED, BlockRequest, Capabilities
+from drafter_service.proposals.denoising import Pass, Passes
 from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.passes import Pass, Passes
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import (
     Base,
@@ -49,6 +50,19 @@ def scores_of(
             for c, token in enumerate(tokens[slot]):
                 edge[slot, p, c] = edges.get((slot, int(previous), int(token)), 0.0)
     return BlockScores(tokens, log_q, edge)
+
+
+@st.composite
+def blocks(draw: st.DrawFn, vocab: int = 8) -> BlockScores:
+    """Scores of up to four slots, the end of the text among each one's candidates."""
+    depth, width = draw(st.integers(1, 4)), draw(st.integers(2, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    tokens = np.stack([rng.permutation(np.arange(1, vocab))[:width] for _ in range(depth)])
+    log_q = np.log(rng.dirichlet(np.full(vocab, 0.5), depth) + 1e-6)
+    ranked = -np.sort(-log_q[:, :width], axis=1)
+    for slot in range(depth):
+        tokens[slot, rng.integers(width)] = EOS
+    return BlockScores(tokens, ranked, rng.normal(0, 2, (depth, width, width)))
 
 
 def counting(prefix: tuple[int, ...], num_slots: int) -> BlockScores:

@@ -95,5 +95,20 @@ def with_spaces() -> Tokenizer:
     return tokenizer
 
 
+def byte_tokenizer() -> Tokenizer:
+    """Every byte is one token, so any character outside ASCII is split."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({char: i for i, char in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 DRAFTERS_PATTERN = r"\n+[ \t]*| ?\w+| ?[^\s\w]+|[^\S\n]+"
 TARGETS_PATTERN = r"\s|[^\s]{1,6}"
+
+# The drafter's tokens and the target's; "Ġ" is a space, "Ã" and "©" are the two bytes of "é".
+END, A, B, C, AB, ABC, SPACE, SPACE_A, E1, E2, E = range(11)
+DRAFTER = ["a", "b", "c", "ab", "abc", "Ġ", "Ġa", "Ã", "©", "Ã©"]
+T_END, T_C, T_B, T_A, T_BC, T_SPACE, T_E1, T_E2 = range(8)
+TARGET = ["c", "b", "a", "bc", "Ġ", "Ã", "©"]

@@ -16,6 +16,7 @@ from foredraft.types import (
     ModelInfo,
     Round,
     SamplingParams,
+    Verdict,
     VerifyOpen,
 )
 from verifier_service.kv.block_pool import BlockPool
@@ -138,3 +139,12 @@ def round_after(
     """Return a round on a prefix."""
     base = Base(session_id, number, len(prefix), hash_prefix(prefix))
     return Round(base, tuple(draft), 0 if draft else steps, tuple(parents), tuple(q))
+
+
+def verdict_of(engine: VerifierEngine, handle: int, asked: Round) -> Verdict:
+    """Return the verdict of a round, stepped to its end."""
+    engine.submit(handle, asked)
+    while True:
+        for outcome in engine.step():
+            assert isinstance(outcome.result, Verdict)
+            return outcome.result

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -16,7 +15,6 @@ from drafter_service.config import DrafterConfig
 from drafter_service.server import SERVICE, serve, serve_engine
 from foredraft.codec import records as codec
 from foredraft.errors import (
-    CorruptModelOutput,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -284,47 +282,6 @@ async def test_health_reflection_and_the_first_message():
                 await call.read()
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert caught.value.trailing_metadata()["foredraft-param"] == param
-
-
-class LyingServicer(drafter_pb2_grpc.DrafterServiceServicer):
-    """Answers every proposal with what `lie` makes of the right block."""
-
-    def __init__(self, lie):
-        self.lie = lie
-
-    async def Draft(self, request_iterator, context):
-        opened = codec.draft_opened_to_pb(
-            engine_of(ScriptedLM(counting)).open(opening("s", (1,)))[1]
-        )
-        await anext(request_iterator)
-        yield drafter_pb2.DraftResponse(opened=opened)
-        async for message in request_iterator:
-            request = codec.propose_from_pb(message.propose)
-            block = DraftBlock(request.base, (1, 2), generated_len=2, bonus_guess=3)
-            yield drafter_pb2.DraftResponse(block=codec.draft_block_to_pb(self.lie(block)))
-
-
-@pytest.mark.parametrize(
-    "lie",
-    [
-        lambda b: replace(b, tokens=(1, 16)),
-        lambda b: replace(b, tokens=(1, 2, 3)),
-        lambda b: replace(b, bonus_guess=16),
-        lambda b: replace(b, generated_len=7),
-        lambda b: replace(b, base=replace(b.base, round=9)),
-        lambda b: replace(b, parents=(1, 0)),
-    ],
-)
-async def test_a_lying_drafter_is_found_out(lie):
-    server = grpc.aio.server()
-    drafter_pb2_grpc.add_DrafterServiceServicer_to_server(LyingServicer(lie), server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with DrafterClient(f"127.0.0.1:{port}") as client:
-        stream = await client.open(opening("s", PREFIX))
-        with pytest.raises(CorruptModelOutput):
-            await stream.propose(asking("s", PREFIX, 3, 2))
-    await server.stop(None)
 
 
 async def test_a_model_that_cannot_be_loaded_is_a_weights_error(tmp_path):

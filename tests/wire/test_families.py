@@ -22,10 +22,10 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalVerifier
 from orchestrator.length.config import FixedConfig
 from orchestrator.request import GenerationRequest, StepEvent
-from tests.support import family_checkpoints as checkpoints
-from tests.support import public_checkpoints
 from tests.support.drafters import asking
-from tests.support.family_checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
+from tests.support.families import own_formats as checkpoints
+from tests.support.families import public as public_checkpoints
+from tests.support.families.own_formats import EOS, VOCAB, write_diffusion_gemma, write_mdlm
 from tests.support.verifiers import RandomModel, make_engine
 from verifier_service.runner import Runner
 

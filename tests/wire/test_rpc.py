@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ PREFIX = (3, 4, 5)
 class Service:
     """How one of the two is served and used."""
 
-    serve: Callable[..., Awaitable[ServiceServer]]
+    serve: Callable[..., Coroutine[Any, Any, ServiceServer]]
     connect: Callable[..., Any]
     opening: Callable[[], Any]
     encoded: Callable[[Any], Any]

@@ -8,12 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, Unavailable
 from foredraft.types import Base, Round, SamplingParams, VerifyOpen
+from tests.support.tiny_models import write_tiny
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
@@ -22,33 +21,17 @@ from verifier_service.server import VerifierServer, serve
 
 PROMPT = tuple(7 * i % 250 for i in range(90))
 SIZES = {
-    "vocab_size": 256,
-    "hidden_size": 64,
     "intermediate_size": 128,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 32,
-    "initializer_range": 0.2,
+    "max_position_embeddings": 2048,
     "tie_word_embeddings": False,
 }
-MODELS = {
-    "llama": (LlamaForCausalLM, LlamaConfig),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
-}
-
-
-def saved(name: str, folder: Path) -> Path:
-    """Write a tiny checkpoint."""
-    model, config = MODELS[name]
-    torch.manual_seed(0)
-    model(config(**SIZES)).save_pretrained(folder / name)
-    return folder / name
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return saved("llama", tmp_path)
+    return write_tiny(tmp_path / "llama", **SIZES)
 
 
 @asynccontextmanager
@@ -82,9 +65,9 @@ async def decoded(client: VerifierClient, name: str, temperature: float) -> list
     return text
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
 async def test_two_ranks_find_the_tokens_of_one(name: str, tmp_path: Path) -> None:
-    checkpoint = saved(name, tmp_path)
+    checkpoint = write_tiny(tmp_path / name, name, **SIZES)
     async with running(checkpoint, 1) as (_, client):
         alone = [await decoded(client, str(t), t) for t in (0.0, 0.9)]
     async with running(checkpoint, 2) as (server, client):

@@ -19,10 +19,10 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.types import Acceptance, Candidates, Round, SamplingParams, Verdict
+from foredraft.types import Acceptance, Candidates, SamplingParams
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
-from verifier_service.client import VerifierClient, VerifierStream
+from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
 from verifier_service.runner import Runner
 from verifier_service.server import SERVICE, VerifierServer, serve_engine
@@ -302,67 +302,3 @@ async def test_concurrent_sessions_share_forwards_and_get_what_they_get_alone():
         assert text == list(range(first, first + len(text)))
         assert len(text) == 2 + 3 * 4 + 2 * 3
     assert max(len(batch) for batch in model.batches) > 1
-
-
-async def verdict_through_the_client(request: Round, verdict: verifier_pb2.Verdict) -> Verdict:
-    """Return what the client makes of a peer's verdict."""
-    answer = verifier_pb2.VerifyResponse(verdict=verdict)
-    opened = verifier_pb2.VerifyResponse(
-        opened=verifier_pb2.VerifyOpened(model=codec.model_to_pb(CountingModel().info))
-    )
-
-    class Call:
-        answers = iter([opened, answer])
-
-        async def write(self, message: verifier_pb2.VerifyRequest) -> None: ...
-
-        async def read(self) -> verifier_pb2.VerifyResponse:
-            return next(self.answers)
-
-    stream = VerifierStream(Call(), opening())
-    await stream.start()
-    return await stream.verify(request)
-
-
-@pytest.mark.parametrize("change", ["base", "accepted", "tokens", "length"])
-async def test_the_client_believes_no_verdict_that_the_contract_excludes(change):
-    request = round_after((1, 2, 3), (4, 5))
-    answer = verifier_pb2.Verdict(base=codec.base_to_pb(request.base), accepted=1, next_tokens=[6])
-    if change == "base":
-        answer.base.prefix_hash ^= 1
-    elif change == "accepted":
-        answer.accepted = 3
-    elif change == "tokens":
-        answer.next_tokens[0] = VOCAB
-    else:
-        answer.next_tokens.append(7)
-    with pytest.raises(CorruptModelOutput):
-        await verdict_through_the_client(request, answer)
-
-
-@pytest.mark.parametrize(
-    ("parents", "accepted", "path", "believed"),
-    [
-        ((-1, -1, 1), 2, (1, 2), True),
-        ((-1, -1, 1), 1, (), True),
-        ((), 2, (0, 1), True),
-        # No branch: two siblings, a grandchild alone, out of order, past the end, a gap.
-        ((-1, -1, 1), 2, (), False),
-        ((-1, -1, 1), 1, (2,), False),
-        ((-1, -1, 1), 2, (2, 1), False),
-        ((-1, -1, 1), 1, (3,), False),
-        ((), 2, (0, 2), False),
-        # As many indices as tokens are kept, or none.
-        ((-1, -1, 1), 1, (1, 2), False),
-    ],
-)
-async def test_the_client_believes_only_branches_of_its_tree(parents, accepted, path, believed):
-    request = round_after((1, 2, 3), (4, 5, 6), parents)
-    answer = verifier_pb2.Verdict(
-        base=codec.base_to_pb(request.base), accepted=accepted, next_tokens=[6], path=path
-    )
-    if believed:
-        assert (await verdict_through_the_client(request, answer)).path == path
-    else:
-        with pytest.raises(CorruptModelOutput):
-            await verdict_through_the_client(request, answer)

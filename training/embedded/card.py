@@ -27,12 +27,3 @@ def write_manifest(directory: Path) -> None:
     if size > MAX_BYTES:
         raise ValueError(f"{directory} holds {size} bytes, more than {MAX_BYTES}")
     (directory / MANIFEST).write_text(json.dumps(file_digests(directory), indent=2) + "\n")
-
-
-def changed_files(directory: Path) -> list[str]:
-    """Relative paths that are missing, new or different from the manifest."""
-    recorded = json.loads((directory / MANIFEST).read_text())
-    present = file_digests(directory)
-    return sorted(
-        path for path in recorded.keys() | present.keys() if recorded.get(path) != present.get(path)
-    )

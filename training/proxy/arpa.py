@@ -97,27 +97,6 @@ class BackoffModel:
     words: Words
     orders: list[Entries]
 
-    def log_probs(self, rows: list[Ints]) -> Floats:
-        """log10 p of every word of every row after the words before it in its row; not of <s>."""
-        order, base = len(self.orders), self.words.base
-        keys = windows(rows, self.words, order)
-        keys = keys[keys % base != self.words.begin]
-        scores = self.orders[0].log_probs[keys % base]
-        for length in range(2, order + 1):
-            window = keys % base**length
-            above, below = self.orders[length - 1], self.orders[length - 2]
-            if not len(above.keys):
-                break
-            context, known = below.find(window // base)
-            scores = scores + np.where(known, below.backoffs[context], 0.0)
-            entry, listed = above.find(window)
-            scores = np.where(listed, above.log_probs[entry], scores)
-        return scores
-
-    def perplexity(self, rows: list[Ints]) -> float:
-        """10 to the mean of -log10 p over all words but <s>."""
-        return float(10 ** -self.log_probs(rows).mean())
-
 
 def save_arpa(model: BackoffModel, path: Path) -> None:
     """Writes the model as ARPA text, 7 digits a number."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from drafter_service.proposals.ngram_table import NgramTable
+from drafter_service.proposals.proxies.ngram_table import NgramTable
 from training.corpus.tokenizer import EOS_ID
 from training.embedded.generate import Continuations
 from training.proxy.arpa import BackoffModel, Floats, Ints, Words

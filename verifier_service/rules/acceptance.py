@@ -1,7 +1,7 @@
 """Keep while equal: a drafted token stays while it is the token that the target itself chose.
 
 The target's choice at a position is a function of the prefix, the sampling and the shared noise
-alone (design.md section 1), so the result is the target's own sample path for every proposal, and
+alone (docs/architecture.md), so the result is the target's own sample path for every proposal, and
 the draft decides only how much of it one forward finds.
 """
 

@@ -15,18 +15,27 @@ import numpy.typing as npt
 from foredraft.types import LogitsParams
 
 Row = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 # Changes the logits of the token after text + branch, in place.
 Change = Callable[[Row, Sequence[int]], None]
 
 
 class Guide(Protocol):
-    """Says which tokens a grammar allows; it follows one generated text."""
+    """Says which tokens a grammar allows; it follows one generated text.
+
+    seconds is what the last call of `allowed` took.
+    """
+
+    seconds: float
 
     def extend(self, token: int) -> None:
         """Take in the text's next token."""
 
-    def allowed(self, branch: Sequence[int]) -> npt.NDArray[np.bool_]:
-        """Return which tokens may follow text + branch [vocabulary]."""
+    def allowed(self, branches: Sequence[Sequence[int]]) -> Sequence[Mask]:
+        """Return which tokens may follow text + branch [vocabulary], for at least the first branch.
+
+        Raise InvalidRequest where that cannot be said of the text itself.
+        """
 
 
 class Shaper:
@@ -61,11 +70,11 @@ class Shaper:
     @property
     def idle(self) -> bool:
         """Whether no row is ever changed."""
-        return not self._changes
+        return not (self._changes or self._guide)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Take note of the text's next tokens."""
-        for token in tokens if self._changes else ():
+        for token in () if self.idle else tokens:
             self._seen[token] = True
             if self._length >= self._params.prompt_len:
                 self._generated[token] += 1
@@ -73,11 +82,26 @@ class Shaper:
                     self._guide.extend(token)
             self._length += 1
 
-    def shape(self, logits: npt.NDArray[np.float32], branches: Sequence[Sequence[int]]) -> None:
-        """Change the rows of logits [n, vocabulary] in place; row i follows text + branches[i]."""
+    @property
+    def seconds(self) -> float:
+        """What the guide took for the last rows."""
+        return 0.0 if self._guide is None else self._guide.seconds
+
+    def shape(self, logits: npt.NDArray[np.float32], branches: Sequence[Sequence[int]]) -> int:
+        """Change the rows of logits [n, vocabulary] in place; row i follows text + branches[i].
+
+        Return how many rows may be used, the first ones. Raise InvalidRequest naming grammar where
+        that is none.
+        """
         for row, branch in zip(logits, branches, strict=True):
             for change in self._changes:
                 change(row, branch)
+        if self._guide is None:
+            return len(logits)
+        masks = self._guide.allowed(branches)
+        for row, mask in zip(logits, masks, strict=False):
+            row[~mask] = -np.inf
+        return len(masks)
 
     def _all(self) -> Sequence[tuple[Change, bool]]:
         p = self._params
@@ -87,7 +111,6 @@ class Shaper:
             (self._bias, bool(p.logit_bias)),
             (self._repetition, p.repetition_penalty != 1),
             (self._repeated, p.frequency_penalty != 0 or p.presence_penalty != 0),
-            (self._obey, self._guide is not None),
         )
 
     def _allow(self, row: Row, branch: Sequence[int]) -> None:
@@ -117,10 +140,6 @@ class Shaper:
             np.add.at(generated, list(branch), np.float32(1))
         row -= np.float32(self._params.frequency_penalty) * generated
         row -= np.float32(self._params.presence_penalty) * (generated > 0)
-
-    def _obey(self, row: Row, branch: Sequence[int]) -> None:
-        assert self._guide is not None
-        row[~self._guide.allowed(branch)] = -np.inf
 
 
 def _others(allowed: Sequence[int], vocab_size: int) -> npt.NDArray[np.bool_]:

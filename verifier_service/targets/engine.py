@@ -26,6 +26,9 @@ from verifier_service.targets.features import FeatureLog, forward
 from verifier_service.targets.session import Session
 from verifier_service.targets.verify_step import hear, judge, shape
 
+# What the grammars of all sessions may add to a pass, in seconds, by what each took last.
+_GRAMMARS_S = 0.05
+
 
 class Outcome(NamedTuple):
     """How the round of one handle ended."""
@@ -150,7 +153,7 @@ class VerifierEngine:
         """Run one forward over what is pending and return the rounds that ended with it."""
         self.tidy()
         outcomes, self._answered = self._answered, []
-        waiting = self._manager.share(self._sessions)
+        waiting = self._manager.share(self._sessions) | self._too_dear()
         shares = plan(
             [s.work(key) for key, s in self._sessions.items() if key not in waiting],
             row_budget=self._row_budget,
@@ -171,9 +174,9 @@ class VerifierEngine:
                 draws.extend(session.draws())
         logits = hear(shares, self._sessions, forward(self._model, segments, sessions))
         parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
-        raw = shape(parts, self._sessions, logits)
+        shaped = shape(parts, self._sessions, logits)
         chosen = self._choose(logits, draws)
-        decisions = judge(parts, self._sessions, chosen, logits)
+        decisions = judge(parts, self._sessions, chosen, logits, shaped)
         spent = self._clock() - started
         for share in shares:
             # Whoever was served goes to the end of the queue.
@@ -185,20 +188,32 @@ class VerifierEngine:
                 session.read(share.rows)
                 self._manager.read(share.key)
                 continue
-            result = self._commit(share.key, decisions[share.key], rows, raw[share.key])
+            result = self._commit(share.key, decisions[share.key], rows, shaped[share.key].raw)
             if result is not None:
                 outcomes.append(Outcome(share.key, result))
         return outcomes
 
+    def _too_dear(self) -> set[int]:
+        """Return the sessions whose grammars would take this pass longer than others can wait."""
+        seconds = 0.0
+        waiting: set[int] = set()
+        for key, session in self._sessions.items():
+            if session.pending is not None and session.shaper.seconds:
+                if seconds and seconds + session.shaper.seconds > _GRAMMARS_S:
+                    waiting.add(key)
+                else:
+                    seconds += session.shaper.seconds
+        return waiting
+
     def _commit(
-        self, key: int, decision: Decision | None, rows: int, raw: Logits
+        self, key: int, decision: Decision | ForedraftError, rows: int, raw: Logits
     ) -> Verdict | ForedraftError | None:
         """Return how a session's round ended; None if a plain round goes on."""
         session = self._sessions[key]
-        if decision is None:
-            self.corrupted += 1
+        if isinstance(decision, ForedraftError):
+            self.corrupted += isinstance(decision, CorruptModelOutput)
             session.pending = None
-            return CorruptModelOutput("the target model's logits are not finite")
+            return decision
         first, path = len(session.tokens), decision.path
         verdict = session.commit(decision, rows, raw)
         self._manager.committed(key, first, path)

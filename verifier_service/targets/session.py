@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
@@ -164,9 +164,15 @@ class Session:
         return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
 
     def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
-        """Return what the rule makes of the deciding rows, given the token drawn in each."""
+        """Return what the rule makes of the deciding rows, given the token drawn in each.
+
+        Nodes of the draft without a row are left out: none stands before its parent.
+        """
         assert self.pending is not None
-        return self.rule.decide(self.pending.round, len(self.tokens), chosen, logits)
+        asked, n = self.pending.round, len(chosen) - 1
+        if n < len(asked.draft):
+            asked = replace(asked, draft=asked.draft[:n], parents=asked.parents[:n], q=asked.q[:n])
+        return self.rule.decide(asked, len(self.tokens), chosen, logits)
 
     def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
         """Commit what was decided; return the verdict once the round is complete.

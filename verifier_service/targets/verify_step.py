@@ -6,13 +6,25 @@ Parts are the keys of sessions, in the rows' order, and how many of the rows are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from verifier_service.rules.rules import Decision, Logits
 from verifier_service.schedule.batching import Share
 from verifier_service.targets.session import Session
 
 Sessions = Mapping[int, Session]
 Parts = Sequence[tuple[int, int]]
+
+
+class Shaped(NamedTuple):
+    """A session's rows as the model gave them, how many of them may be used, the first ones, and
+    why none may, if so.
+    """
+
+    raw: Logits
+    usable: int
+    fault: InvalidRequest | None
 
 
 def hear(shares: Sequence[Share], sessions: Sessions, logits: Logits) -> Logits:
@@ -29,35 +41,46 @@ def hear(shares: Sequence[Share], sessions: Sessions, logits: Logits) -> Logits:
     return logits if len(deciding) == first else logits[deciding]
 
 
-def shape(parts: Parts, sessions: Sessions, logits: Logits) -> dict[int, Logits]:
+def shape(parts: Parts, sessions: Sessions, logits: Logits) -> dict[int, Shaped]:
     """Change logits in place as the sessions ask; return each one's rows as they were."""
-    raw: dict[int, Logits] = {}
+    shaped: dict[int, Shaped] = {}
     first = 0
     for key, count in parts:
-        rows = raw[key] = logits[first : first + count]
+        rows = raw = logits[first : first + count]
         first += count
-        session = sessions[key]
+        session, usable, fault = sessions[key], count, None
         if count and not session.shaper.idle:
-            raw[key] = rows.copy()
-            session.shaper.shape(rows, session.branches())
-    return raw
+            raw = rows.copy()
+            try:
+                usable = session.shaper.shape(rows, session.branches())
+            except InvalidRequest as error:
+                usable, fault = 0, error
+        shaped[key] = Shaped(raw, usable, fault)
+    return shaped
 
 
 def judge(
-    parts: Parts, sessions: Sessions, chosen: Sequence[int | None], logits: Logits
-) -> dict[int, Decision | None]:
-    """Return, by key, what the rules make of the rounds; None where a row is unusable.
+    parts: Parts,
+    sessions: Sessions,
+    chosen: Sequence[int | None],
+    logits: Logits,
+    shaped: Mapping[int, Shaped],
+) -> dict[int, Decision | ForedraftError]:
+    """Return, by key, what the rules make of the rounds, or why they end without a verdict.
 
     chosen are the tokens drawn in the rows, None where one is not finite.
     """
-    decisions: dict[int, Decision | None] = {}
+    decisions: dict[int, Decision | ForedraftError] = {}
     first = 0
     for key, count in parts:
         if not count:
             continue
-        end = first + count
-        tokens = [token for token in chosen[first:end] if token is not None]
-        sound = len(tokens) == count
-        decisions[key] = sessions[key].judge(tokens, logits[first:end]) if sound else None
-        first = end
+        usable = shaped[key].usable
+        fault: ForedraftError | None = shaped[key].fault
+        rows = slice(first, first + usable)
+        first += count
+        tokens = [token for token in chosen[rows] if token is not None]
+        if fault is None and len(tokens) < usable:
+            fault = CorruptModelOutput("the target model's logits are not finite")
+        decisions[key] = fault or sessions[key].judge(tokens, logits[rows])
     return decisions

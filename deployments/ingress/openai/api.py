@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from typing import Any
 
@@ -12,17 +11,15 @@ from deployments.ingress.openai.structured import ResponseFormat, StructuredOutp
 from foredraft.errors import InvalidRequest
 from foredraft.limits import (
     MAX_BIASES,
-    MAX_DIRECT_ROUNDS,
     MAX_GRAMMAR,
+    MAX_LED_ROUNDS,
     MAX_LOGPROBS,
     MAX_SALT,
     check_range,
 )
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
-from orchestrator.config import TREES, DraftConfig, OrchestratorConfig
+from orchestrator.config import DraftConfig, NgramConfig, OrchestratorConfig
 from orchestrator.length.config import AdlConfig
-
-_log = logging.getLogger(__name__)
 
 DEFAULT_MAX_TOKENS = 16
 MAX_N = 16
@@ -31,16 +28,35 @@ MAX_CHOICES = 64
 MAX_STOP = 16
 MAX_STOP_LENGTH = 256
 MAX_STOP_TOKENS = 128
+# What travels; the target's vocabulary bounds it further.
+MAX_TOP_K = (1 << 32) - 1
 
-# Fields of the API that would change the output and are not served: only their neutral value
-# passes, because silently ignoring them would break the promise.
+# Fields of the API and of its extensions that are not served: only the value that asks for nothing
+# passes, because silently ignoring them would break the promise. So does null, for any field.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_special_tokens": (True,),
     "best_of": (1,),
-    "prompt_logprobs": (),
+    "detokenize": (True,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
     "suffix": ("",),
-    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
 }
-_HARMLESS = {"user", "request_id", "session_id", "priority", "metadata", "store"}
+# What says something of the request, and asks for nothing.
+_HARMLESS = {
+    "metadata",
+    "priority",
+    "prompt_cache_key",
+    "request_id",
+    "safety_identifier",
+    "service_tier",
+    "session_id",
+    "spaces_between_special_tokens",
+    "store",
+    "user",
+}
 
 
 class StreamOptions(BaseModel):
@@ -60,10 +76,11 @@ class SpeculativeOptions(BaseModel):
 
     enabled: StrictBool = True
     proposal: Proposal | None = None
+    ngram: NgramConfig | None = None
     adl: AdlConfig | None = None
     draft: DraftConfig | None = None
     acceptance: Acceptance | None = None
-    direct_rounds: StrictInt | None = Field(None, ge=0, le=MAX_DIRECT_ROUNDS)
+    verifier_led_rounds: StrictInt | None = Field(None, ge=0, le=MAX_LED_ROUNDS)
     detail: StrictBool = False
     trace: StrictBool = False
 
@@ -74,22 +91,23 @@ class SpeculativeOptions(BaseModel):
         """
         chosen = {
             "proposal": self.proposal,
+            "ngram": self.ngram,
             "adl": self.adl,
             "draft": self.draft,
             "acceptance": self.acceptance,
-            "direct_rounds": self.direct_rounds,
+            "verifier_led_rounds": self.verifier_led_rounds,
         }
         asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
-        if asked.acceptance is not Acceptance.COUPLED and asked.proposal in TREES:
-            raise InvalidRequest(
-                f"{asked.acceptance} cannot verify the trees of proposal {asked.proposal}",
-                param="speculative.acceptance",
-            )
+        if self.ngram is None and asked.acceptance is not Acceptance.COUPLED:
+            # The server's n-gram trees serve the rule that verifies trees.
+            asked = asked.model_copy(update={"ngram": NgramConfig()})
+        if (fault := asked.why_unverifiable()) is not None:
+            raise InvalidRequest(fault, param="speculative.acceptance")
         return asked
 
 
 class CompletionRequest(BaseModel):
-    """`POST /v1/completions`. Unknown fields are accepted and logged."""
+    """`POST /v1/completions`. A field that is neither served nor known to be neutral is refused."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -99,7 +117,7 @@ class CompletionRequest(BaseModel):
     max_tokens: StrictInt | None = Field(DEFAULT_MAX_TOKENS, ge=1, le=1 << 20)
     temperature: float | None = Field(1.0, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(1.0, gt=0, le=1, allow_inf_nan=False)
-    top_k: StrictInt | None = Field(0, ge=-1)
+    top_k: StrictInt | None = Field(0, ge=-1, le=MAX_TOP_K)
     min_p: float | None = Field(0.0, ge=0, le=1, allow_inf_nan=False)
     seed: StrictInt | None = Field(None, ge=-(1 << 63), le=(1 << 64) - 1)
     stop: str | list[str] | None = None
@@ -124,13 +142,10 @@ class CompletionRequest(BaseModel):
     def check(self, model_name: str) -> None:
         """Raise InvalidRequest naming the first field that cannot be honoured."""
         if self.model is not None and self.model != model_name:
-            raise ModelNotFound(f"model {self.model!r} does not exist", param="model")
+            raise ModelNotFound(self.model)
         for name, value in (self.model_extra or {}).items():
-            if name in _NEUTRAL:
-                if value is not None and value not in _NEUTRAL[name]:
-                    raise InvalidRequest(f"{name}={value!r} is not supported", param=name)
-            elif name not in _HARMLESS:
-                _log.info("unknown request field %r ignored", name[:64])
+            if value is not None and name not in _HARMLESS and value not in _NEUTRAL.get(name, ()):
+                raise InvalidRequest(f"{name[:64]} is not supported", param=name[:64])
         if (self.min_tokens or 0) > (self.max_tokens or DEFAULT_MAX_TOKENS):
             raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
         if self.stream_options is not None and not self.stream:
@@ -213,6 +228,9 @@ class ModelNotFound(InvalidRequest):
 
     http_code = 404
     kind = "not_found_error"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"model {name[:64]!r} does not exist", param="model")
 
 
 def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> dict[str, Any]:

@@ -1,172 +1,88 @@
-"""The HTTP ingress: OpenAI completions over the orchestrator."""
+"""The HTTP ingress as a Serve deployment: OpenAI completions over the orchestrator."""
 
 # Serve pickles the decorated class by value at once: annotations must not be postponed, and what
 # its methods use must be defined above it or imported.
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig
-from deployments.ingress.openai import errors
-from deployments.ingress.openai.answer import Answer
-from deployments.ingress.openai.api import DEFAULT_MAX_TOKENS, CompletionRequest, ModelNotFound
-from deployments.ingress.openai.echo import Written
-from deployments.ingress.stream.merge import merged
-from deployments.ingress.stream.sse import Collected, Delta, Stops, deltas
+from deployments.ingress.openai.completions import Completions
+from deployments.ingress.openai.routes import application
 from deployments.observability.metrics import Metrics
-from deployments.serve.platform import pin
+from deployments.preflight import check_tokenizer
+from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
-from foredraft.errors import InvalidRequest
-from foredraft.limits import check_logits, check_tokens
-from orchestrator.config import OrchestratorConfig
-from orchestrator.drive.pipeline import generate, how
-from orchestrator.memory import Memories
-from orchestrator.request import GenerationRequest
+from foredraft.types import ModelInfo
+from orchestrator.session.compatibility import why_incompatible
 from verifier_service.client import VerifierClient
 
 _STATUS_TIMEOUT_S = 2.0
 
-MAX_BODY_BYTES = 4 << 20
 
-app = FastAPI(title="Foredraft", max_body_size=MAX_BODY_BYTES)
-errors.install(app)
-
-
-@serve.ingress(app)
+@serve.ingress()
 class Ingress:
-    """Parses and validates requests, runs their sessions, streams their text."""
+    """Serves the routes in a replica; its target is whatever the verifiers serve at its start."""
 
-    def __init__(
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, config: ForedraftConfig, drafters: DeploymentHandle, verifiers: DeploymentHandle
     ) -> None:
+        prepare_replica()
         pin(config.ingress.pin_cpus)
-        self._config = config
-        self._tokenizer = Tokenizer.from_file(str(config.tokenizer / "tokenizer.json"))
-        self._eos = self._tokenizer.token_to_id("<|eos|>")
+        self._instance = uuid.uuid4().hex
         self._handles = {"drafter": drafters, "verifier": verifiers}
-        self._drafters = PinnedReplicas(drafters, DrafterClient)
-        self._verifiers = PinnedReplicas(verifiers, VerifierClient)
-        self._memories = Memories()
-        self._metrics = Metrics()
-        self._started = int(time.time())
-
-    @app.post("/v1/completions")
-    async def completions(self, request: CompletionRequest) -> Response:
-        """Complete prompts, n times each; with stream=true one event per committed block."""
-        request.check(self._config.model_name)
-        prompts = [self._tokens(prompt) for prompt in request.prompts]
-        asked = [
-            self._generation(request, prompt, sample)
-            for prompt in prompts
-            for sample in range(request.samples)
-        ]
-        config = request.speculative.applied_to(self._config.orchestrator)
-        told = request.logprobs is not None
-        written = [
-            Written(self._tokenizer, one.prompt if request.echo else (), told) for one in asked
-        ]
-        answer = Answer(self._config.model_name, request, sum(map(len, prompts)), written)
-        stream = merged([self._deltas(request, generation, config) for generation in asked])
-        if request.stream:
-            first = await anext(stream)  # an error before the first token is an HTTP status
-            return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")
-        whole = [Collected() for _ in asked]
-        async with aclosing(stream):
-            async for index, delta in stream:
-                whole[index].add(delta)
-        return JSONResponse(answer.whole(whole))
-
-    def _deltas(
-        self, request: CompletionRequest, generation: GenerationRequest, config: OrchestratorConfig
-    ) -> AsyncGenerator[Delta]:
-        """Return one answer, as it is decoded."""
-        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
-        ways = (config.proposal, config.draft, config.adl, config.direct_rounds)
-        kind = (generation.sampling.temperature > 0, *ways)
-        events = generate(
-            generation,
-            self._drafters,
-            self._verifiers,
-            config,
-            time.monotonic,
-            self._memories.of(kind),
+        target: ModelInfo = await verifiers.info.remote()
+        check_tokenizer(config.tokenizer_file, target.tokenizer_hash, target.name)
+        self._completions = Completions(
+            config.name,
+            target,
+            Tokenizer.from_file(str(config.tokenizer_file)),
+            config.orchestrator,
+            PinnedReplicas(drafters, DrafterClient),
+            PinnedReplicas(verifiers, VerifierClient),
+            Metrics().ended,
         )
-        stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        decoded = how(generation, config)
-        return deltas(events, self._tokenizer, stops, decoded, self._metrics.ended)
 
-    @app.get("/v1/models")
-    async def models(self) -> dict[str, Any]:
-        """The one model that is served."""
-        return {"object": "list", "data": [self._model()]}
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Return the app, once the replica is made."""
+        return application(self._completions, self._health)
 
-    @app.get("/v1/models/{name:path}")
-    async def model(self, name: str) -> dict[str, Any]:
-        """One model by name."""
-        if name != self._config.model_name:
-            raise ModelNotFound(f"model {name!r} does not exist", param="model")
-        return self._model()
+    def instance(self) -> str:
+        """Return what /health calls this replica, so that one can know whose answer that is."""
+        return self._instance
 
-    @app.get("/health")
-    async def health(self) -> JSONResponse:
-        """200 when a verifier answers; a missing drafter only means plain decoding."""
+    async def drain(self, grace_s: float) -> None:
+        """Take no new requests; return when those under way have ended, at the latest then."""
+        await self._completions.stopping.drain(grace_s)
+
+    async def _health(self) -> dict[str, Any] | None:
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))
         if verifier is None:
-            body = errors.error_body("Loading model", "unavailable_error", 503)
-            return JSONResponse(body, 503, headers={"retry-after": "1"})
-        return JSONResponse({"status": "ok", "verifier": verifier, "drafter": drafter})
+            return None
+        refusal = drafter and why_incompatible(drafter[0], verifier[0])
+        return {
+            "instance": self._instance,
+            "verifier": _described(*verifier),
+            "drafter": drafter and _described(*drafter) | {"refused": refusal},
+        }
 
-    def _model(self) -> dict[str, Any]:
-        name = self._config.model_name
-        return {"id": name, "object": "model", "created": self._started, "owned_by": "foredraft"}
-
-    async def _status(self, service: str) -> dict[str, Any] | None:
+    async def _status(self, service: str) -> tuple[ModelInfo, dict[str, float]] | None:
         call = self._handles[service].status.remote()
         try:
-            return dict(await asyncio.wait_for(call, _STATUS_TIMEOUT_S))
+            found: tuple[ModelInfo, dict[str, float]] = await asyncio.wait_for(
+                call, _STATUS_TIMEOUT_S
+            )
         except Exception:  # noqa: BLE001 - whatever Ray raises, the replica cannot answer
             return None
+        return found
 
-    def _tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
-        if isinstance(prompt, str):
-            tokens = tuple(self._tokenizer.encode(prompt).ids)
-        else:
-            check_tokens("prompt", prompt, self._tokenizer.get_vocab_size())
-            tokens = tuple(prompt)
-        if not tokens:
-            raise InvalidRequest("prompt is empty", param="prompt")
-        return tokens
 
-    def _generation(
-        self, request: CompletionRequest, prompt: tuple[int, ...], sample: int
-    ) -> GenerationRequest:
-        vocab_size, logits = self._tokenizer.get_vocab_size(), request.logits()
-        check_logits(logits, vocab_size)
-        stops = tuple(request.stop_token_ids or ())
-        check_tokens("stop_token_ids", stops, vocab_size)
-        if self._eos is not None and not request.ignore_eos:
-            stops += (self._eos,)
-        return GenerationRequest(
-            session_id=uuid.uuid4().hex,
-            prompt=prompt,
-            sampling=request.sampling(sample),
-            max_new_tokens=request.max_tokens or DEFAULT_MAX_TOKENS,
-            stop_token_ids=stops,
-            speculate=request.speculative.enabled,
-            logits=logits,
-            logprobs=request.logprobs,
-            grammar=request.grammar(),
-            prompt_logprobs=bool(request.echo) and request.logprobs is not None,
-            cache_salt=request.cache_salt or "",
-        )
+def _described(model: ModelInfo, stats: dict[str, float]) -> dict[str, Any]:
+    return {"model": model.name, "numerics": model.numerics, **stats}

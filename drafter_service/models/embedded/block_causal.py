@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafter_service.models.embedded.int8_rows import from_int8_rows, to_int8_rows
+from drafter_service.models.weights import assigned
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer_index, q, k, v) -> mixed values; all are [rows, heads, head_dim]; q and k are
@@ -185,26 +186,11 @@ class BlockCausalDLM(nn.Module):
         """
         config = read_config(directory)
         weights = from_int8_rows(load_file(directory / "model.safetensors"))
-        with torch.device("meta"):
-            expected = cls(config).state_dict()
-        missing, unknown = (
-            sorted(expected.keys() - weights.keys()),
-            sorted(weights.keys() - expected.keys()),
-        )
-        if missing or unknown:
-            raise ValueError(f"{directory}: missing weights {missing}, unknown weights {unknown}")
-        for name, tensor in weights.items():
-            if tensor.shape != expected[name].shape:
-                raise ValueError(
-                    f"{directory}: {name} is {list(tensor.shape)}, not {list(expected[name].shape)}"
-                )
-        model = cls(config)
-        model.load_state_dict(weights)
-        model.to(dtype).requires_grad_(False)
+        model = assigned(lambda: cls(config), {k: w.to(dtype) for k, w in weights.items()})
         # Rotary tables stay fp32: cosines rounded to bf16 would blur the distances between
         # positions.
         model.cos, model.sin = rotary_tables(config)
-        return model.eval()
+        return model
 
 
 def read_config(directory: Path) -> BlockCausalConfig:

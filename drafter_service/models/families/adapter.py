@@ -12,11 +12,10 @@ from torch import Tensor
 
 from drafter_service.models.candidates import block_scores
 from drafter_service.models.families.attending import Rows, TextAttention
+from drafter_service.models.families.cache import HeldPrefixes, Reuse
 from drafter_service.models.families.decoder import Decoder
 from drafter_service.models.families.dit import Dit
 from drafter_service.models.families.family import FamilyModel, read_family
-from drafter_service.models.families.held_prefixes import HeldPrefixes
-from drafter_service.models.families.prefix_reuse import reuse
 from drafter_service.models.port import BlockRequest, Capabilities
 from drafter_service.proposals.lattice import BlockScores
 
@@ -45,7 +44,7 @@ class FamilyDrafter:
         sizes = model.sizes
         tokens = min(max_len, sizes.max_len)
         self._count = min(num_candidates, sizes.vocab_size - 1)
-        kept = reuse(model.block, refresh)
+        kept = Reuse(model.block, refresh)
         empty = network.embed_tokens.weight.new_empty(sizes.kv_shape(0))
         self._prefixes = HeldPrefixes(kept, empty, cache_tokens)
         self.capabilities = Capabilities(

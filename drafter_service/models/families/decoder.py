@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafter_service.models.families.attending import Attend, Rows
-from drafter_service.models.families.weights import assigned
+from drafter_service.models.weights import assigned
 
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 """An Attend of one layer."""

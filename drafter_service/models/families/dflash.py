@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from drafter_service.models.families.decoder import MLP, Attention, DecoderConfig, rotary, rotated
 from drafter_service.models.families.family import qwen3
-from drafter_service.models.families.weights import assigned
+from drafter_service.models.weights import assigned
 
 # Fields of variants that compute more than this family does, and the values that ask for nothing.
 _PLAIN = {

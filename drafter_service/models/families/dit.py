@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from drafter_service.models.families.attending import Attend, Rows
 from drafter_service.models.families.decoder import Mix, rotary, rotated
-from drafter_service.models.families.weights import assigned
+from drafter_service.models.weights import assigned
 
 _ROPE_THETA = 10_000.0
 _WAVES, _LONGEST_WAVE = 128, 10_000.0

@@ -11,7 +11,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
-from tests.support.public_checkpoints import CASES, write
+from tests.support.families.public import CASES, write
 
 
 @pytest.fixture

@@ -103,13 +103,15 @@ def test_a_relative_path_is_looked_for_beside_the_file_then_among_our_own(tmp_pa
     mine = folder(tmp_path, "models/mine")
 
     def change(values: Any) -> None:
-        values["applications"][0]["args"]["drafter"]["service"] = {"model": "models/mine"}
+        args = values["applications"][0]["args"]
+        args["drafter"]["service"] = {"model": "models/mine"}
+        args["tokenizer"] = "models/embedded/tokenizer"
 
     args = read(write(tmp_path, change)).application.args
     assert args.drafter.service.model == mine
     assert args.verifier.service.model == DATA / "models/embedded/target"
     assert args.tokenizer == DATA / "models/embedded/tokenizer"
-    assert (args.tokenizer / "tokenizer.json").is_file()
+    assert args.tokenizer_file.is_file()
 
 
 def test_every_path_of_a_configuration_is_found(tmp_path: Path) -> None:

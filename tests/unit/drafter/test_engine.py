@@ -211,4 +211,6 @@ def test_slots_give_way_in_order_of_use():
     assert slots.acquire(1, 9) == (a, 2)
     slots.release(1)
     slots.release(1)
-    assert slots.in_use == 1
+    # Its slot is free once, and the other session's is not.
+    assert (slots.acquire(4, 9), slots.evictions) == ((a, 0), 1)
+    assert (slots.acquire(5, 9), slots.evictions) == ((b, 0), 2)

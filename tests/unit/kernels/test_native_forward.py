@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from tests.support.tiny_models import tiny, write_tiny
 from verifier_service import load as loading
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
@@ -40,16 +40,15 @@ WIDE_HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 96
 @pytest.fixture(scope="module", params=["grouped", "wide heads", "biased"])
 def checkpoint(request, tmp_path_factory):
     """A tiny random model."""
-    torch.manual_seed(0)
     path = tmp_path_factory.mktemp("native")
     if request.param == "biased":
-        model = Qwen2ForCausalLM(Qwen2Config(**SIZES))
+        model = tiny("qwen2", **SIZES)
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
                 torch.nn.init.normal_(parameter)
     else:
         sizes = SIZES | (WIDE_HEADS if request.param == "wide heads" else {})
-        model = LlamaForCausalLM(LlamaConfig(**sizes))
+        model = tiny(**sizes)
     model.save_pretrained(path)
     return path
 
@@ -108,7 +107,7 @@ def test_a_width_that_fills_no_cache_lines_is_refused():
 
 
 def test_a_model_that_does_not_fit_falls_back(tmp_path, caplog):
-    LlamaForCausalLM(LlamaConfig(**SIZES | {"intermediate_size": 80})).save_pretrained(tmp_path)
+    write_tiny(tmp_path, **SIZES | {"intermediate_size": 80})
     caplog.set_level("INFO")
     model = load_target(VerifierConfig(model=tmp_path))
     assert "forward of transformers" in caplog.text

@@ -1,7 +1,7 @@
 """Attention over the sessions of one batch, each with its own KV cache: the port, the reference.
 
 The numerics that count are row invariance: a row's result must not depend on which other rows or
-sessions share the call (design.md section 1).
+sessions share the call (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from drafter_service.bridge import reading
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.pair import NOTHING, Pair
-from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
-from drafter_service.bridge.vocabulary import Vocabulary
-from drafter_service.config import DrafterConfig
-from drafter_service.load import load_engine
-from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.models.port import FILLED, BlockRequest
 from drafter_service.proposals.draft_tree import TreeParams
 from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.prefix_chain import common
 from drafter_service.proposals.proposals import coupled_path, tree_block
-from foredraft.errors import ConfigError
 from foredraft.noise.gumbel import gumbel
-from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
-from tests.support.drafters import ScriptedLM, asking, scores_of
+from foredraft.types import SamplingParams
+from tests.support.drafters import ScriptedLM, scores_of
 from tests.support.tokenizers_by_hand import (
-    BOOK,
-    DRAFTERS_PATTERN,
-    EOS,
-    TARGETS_PATTERN,
-    by_hand,
-    saved,
-    trained,
-    with_spaces,
+    AB,
+    ABC,
+    E1,
+    E2,
+    END,
+    SPACE,
+    SPACE_A,
+    T_A,
+    T_B,
+    T_BC,
+    T_C,
+    T_E1,
+    T_E2,
+    T_END,
+    T_SPACE,
+    A,
+    B,
+    C,
+    E,
 )
-
-# The drafter's tokens and the target's; "Ġ" is a space, "Ã" and "©" are the two bytes of "é".
-END, A, B, C, AB, ABC, SPACE, SPACE_A, E1, E2, E = range(11)
-DRAFTER = ["a", "b", "c", "ab", "abc", "Ġ", "Ġa", "Ã", "©", "Ã©"]
-T_END, T_C, T_B, T_A, T_BC, T_SPACE, T_E1, T_E2 = range(8)
-TARGET = ["c", "b", "a", "bc", "Ġ", "Ã", "©"]
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    folder = tmp_path_factory.mktemp("by_hand")
-    drafter = Vocabulary(saved(by_hand(DRAFTER), folder / "drafter"))
-    target = Vocabulary(saved(by_hand(TARGET, "</s>"), folder / "target", "</s>"))
-    return Pair(drafter, END, target, T_END, 16)
 
 
 def rows_of(scores: BlockScores) -> list[dict[int, float]]:
@@ -151,89 +132,6 @@ def test_noise_is_that_of_the_targets_tokens(pair: Pair) -> None:
             assert token == (T_A, T_B, T_C)[int(own.argmax())]
 
 
-def reading_of(pair: Pair, tokens: Sequence[int]) -> list[int]:
-    return Reading(pair.drafter).read(pair.heard(tokens))
-
-
-def test_a_text_is_read_in_the_drafters_tokens(pair: Pair) -> None:
-    assert reading_of(pair, [T_A, T_BC, T_SPACE, T_A]) == [ABC, SPACE_A]
-    assert reading_of(pair, [T_A, T_END, T_B]) == [A, END, B]
-    # A cut inside a character, or inside what would be one token.
-    assert reading_of(pair, [T_A, T_E1]) == [A, E1]
-    assert reading_of(pair, [T_A, T_E1, T_E2]) == [A, E]
-    assert reading_of(pair, [T_A, T_B]) == [AB]
-
-
-def test_bytes_that_the_drafter_lacks_are_left_out(tmp_path: Path) -> None:
-    poor = Vocabulary(saved(by_hand(["a", "b"]), tmp_path))
-    assert poor.write("aéb".encode()) == [1, 2]
-    assert poor.write("aé".encode()[:2]) == [1]
-
-
-def test_spaces_may_be_letters_and_bytes_tokens(tmp_path: Path) -> None:
-    words = Vocabulary(saved(with_spaces(), tmp_path))
-    a, space_a, space = (words.ids[data] for data in (b"a", b" a", b" "))
-    assert words.write(b"a a") == [a, space_a]
-    assert words.write(b"  a") == [space, space_a]
-    assert words.write("é".encode()) == [words.ids[b"\xc3"], words.ids[b"\xa9"]]
-    assert words.specials == {EOS: 0, "<unk>": 1}
-
-
-@cache
-def two() -> tuple[Vocabulary, Vocabulary]:
-    """Two vocabularies trained on one text, split and sized differently."""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        drafter = saved(trained(DRAFTERS_PATTERN, 330), Path(name) / "drafter")
-        target = saved(trained(TARGETS_PATTERN, 300), Path(name) / "target")
-        return Vocabulary(drafter), Vocabulary(target)
-
-
-PIECES = st.lists(
-    st.one_of(st.sampled_from(BOOK.split(" ")).map(str.encode), st.text().map(str.encode)),
-    max_size=30,
-).map(b" ".join)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 400), st.one_of(PIECES, st.binary())), max_size=8))
-def test_what_is_read_says_the_text(edits: list[tuple[int, bytes]]) -> None:
-    drafter, _ = two()
-    kept = Reading(drafter)
-    data = b""
-    for cut, more in edits:
-        data = data[: max(0, len(data) - cut)] + more
-        assert b"".join(drafter.spelling[token] for token in kept.read(data)) == data
-
-
-def test_only_the_end_of_a_text_is_read_again() -> None:
-    drafter, target = two()
-    written: list[int] = []
-
-    class Watched(Vocabulary):
-        def __init__(self) -> None:
-            self.__dict__ = drafter.__dict__
-
-        def write(self, data: bytes) -> list[int]:
-            written.append(len(data))
-            return super().write(data)
-
-    kept, data = Reading(Watched()), (BOOK * 9).encode()
-    at = 0
-    for token in target.write(data):
-        at += len(target.spelling[token])
-        assert kept.read(data[:at]) == drafter.write(data[:at])
-    assert max(written[60:]) < 4 * reading._OVERLAP * 8
-
-
-@given(st.lists(st.integers(0, 1)), st.lists(st.integers(0, 1)))
-def test_the_common_prefix(one: list[int], other: list[int]) -> None:
-    length = common(one, other)
-    assert one[:length] == other[:length]
-    assert one[length : length + 1] != other[length : length + 1] or length == len(one)
-
-
 def asked(model: ScriptedLM, since: int = 0) -> list[list[tuple[int, list[int], int]]]:
     """The passes' requests: start, tokens, slots."""
     return [
@@ -298,92 +196,3 @@ def test_a_text_that_ends_inside_a_token_goes_on_with_its_rest(pair: Pair, whole
     else:
         assert asked(model) == [[(0, [C], 1)], [(0, [C], 2)]]
         assert rows_of(scores) == [{T_C: 0.5, T_END: 0.01}, {T_SPACE: 0.9, T_END: 0.1}]
-
-
-def test_the_last_piece_of_a_text() -> None:
-    drafter, _ = two()
-    for text, piece in (("sum(values", "values"), ("(größe", "größe"), ("x\n    ", "\n    ")):
-        tokens = drafter.write(text.encode())
-        count = drafter.last_piece(tokens)
-        assert b"".join(drafter.spelling[token] for token in tokens[-count:]) == piece.encode()
-    assert drafter.last_piece(drafter.write(b"values")) == 1
-
-
-CONFIG = BlockCausalConfig(352, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    BlockCausalDLM(CONFIG).save(tmp_path / "drafter")
-    saved(trained(DRAFTERS_PATTERN, 330), tmp_path / "tokenizer")
-    saved(trained(TARGETS_PATTERN, 300, "</s>"), tmp_path / "target", "</s>")
-    return tmp_path
-
-
-@pytest.mark.parametrize("proposal", [p for p in Proposal if p is not Proposal.HYBRID])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_every_strategy_drafts_in_the_targets_tokens(
-    folder: Path, proposal: Proposal, temperature: float
-) -> None:
-    target = folder / "target" / "tokenizer.json"
-    engine = load_engine(DrafterConfig(model=folder / "drafter", target_tokenizer=target))
-    prefix = tuple(Vocabulary(target).write(b"def mean(values):\n    re"))
-    sampling = SamplingParams(temperature, seed=4)
-    handle, opened = engine.open(DraftOpen("s", prefix, sampling, proposal, 60))
-    model = opened.model
-    assert (model.vocab_size, model.eos_token_ids, model.mask_token_id) == (300, (0,), None)
-    for _ in range(3):
-        [block] = engine.propose([(handle, asking("s", prefix, len(prefix), 5))])
-        assert isinstance(block, DraftBlock)
-        assert all(0 <= token < 300 for token in block.tokens)
-        assert block.tokens or proposal is Proposal.LOOKUP
-
-
-def test_the_targets_end_is_read_beside_its_tokenizer(folder: Path) -> None:
-    target = folder / "target" / "tokenizer.json"
-    (folder / "target" / "config.json").write_text('{"eos_token_id": 9}')
-    (folder / "target" / "generation_config.json").write_text('{"eos_token_id": [7, 9]}')
-    engine = load_engine(DrafterConfig(model=folder / "drafter", target_tokenizer=target))
-    assert engine.info.eos_token_ids == (7,)
-
-
-@pytest.mark.parametrize(
-    ("broken", "content", "param"),
-    [
-        ("target/tokenizer.json", None, "target_tokenizer"),
-        ("target/tokenizer.json", "[", "target_tokenizer"),
-        ("target/tokenizer.json", "{}", "target_tokenizer"),
-        ("target/tokenizer_config.json", None, "target_tokenizer"),
-        ("target/tokenizer_config.json", '{"eos_token": "<none>"}', "target_tokenizer"),
-        ("tokenizer/tokenizer.json", None, "tokenizer"),
-        ("tokenizer/tokenizer.json", "{}", "tokenizer"),
-    ],
-)
-def test_what_cannot_be_bridged_names_its_field(
-    folder: Path, broken: str, content: str | None, param: str
-) -> None:
-    (folder / broken).unlink() if content is None else (folder / broken).write_text(content)
-    target = folder / "target" / "tokenizer.json"
-    with pytest.raises(ConfigError) as caught:
-        load_engine(DrafterConfig(model=folder / "drafter", target_tokenizer=target))
-    assert caught.value.param == param
-
-
-def test_other_kinds_of_tokenizers_are_refused(folder: Path) -> None:
-    target = folder / "target" / "tokenizer.json"
-    raw = json.loads(target.read_text())
-    target.write_text(
-        json.dumps(raw | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}})
-    )
-    with pytest.raises(ConfigError, match="byte-level"):
-        load_engine(DrafterConfig(model=folder / "drafter", target_tokenizer=target))
-
-
-def test_a_table_of_the_drafters_own_tokens_is_refused(folder: Path) -> None:
-    target = folder / "target" / "tokenizer.json"
-    values = {"model": folder / "drafter", "target_tokenizer": target}
-    config = DrafterConfig.model_validate(values | {"cps": {"scorer": {"static": 0.5}}})
-    with pytest.raises(ConfigError) as caught:
-        load_engine(config)
-    assert caught.value.param == "cps.scorer.static"

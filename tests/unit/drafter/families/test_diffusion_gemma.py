@@ -17,7 +17,7 @@ from drafter_service.models.families.diffusion_gemma import DiffusionGemmaDrafte
 from drafter_service.models.port import BlockRequest
 from foredraft.errors import WeightsError
 from foredraft.noise.streams import uniform
-from tests.support.family_checkpoints import CANVAS, EOS, VOCAB, write_diffusion_gemma
+from tests.support.families.own_formats import CANVAS, EOS, VOCAB, write_diffusion_gemma
 
 # Longer and shorter than the window of the sliding layers, which is 6.
 TEXTS = [[5, 9, 33, 7, 12, 50, 3, 9, 41, 17], [3], [8, 2, 61, 4]]

@@ -18,7 +18,7 @@ from drafter_service.load import load_engine, load_model
 from drafter_service.models.families.adapter import FamilyDrafter
 from drafter_service.models.port import BlockRequest
 from foredraft.errors import WeightsError
-from tests.support.public_checkpoints import (
+from tests.support.families.public import (
     CASES,
     MASK,
     VOCAB,

@@ -16,7 +16,7 @@ from drafter_service.load import load_model
 from drafter_service.models.families.adapter import FamilyDrafter
 from drafter_service.models.port import BlockRequest
 from foredraft.errors import WeightsError
-from tests.support.family_checkpoints import EOS, MASK, VOCAB, write_mdlm
+from tests.support.families.own_formats import EOS, MASK, VOCAB, write_mdlm
 
 Weights = dict[str, Any]
 TEXTS = [([5, 9, 33, 7, 12], [MASK] * 6), ([3], [MASK, 44, MASK]), ([8, 2, 61], [MASK])]

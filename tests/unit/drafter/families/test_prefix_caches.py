@@ -14,8 +14,8 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from drafter_service.load import load_model
 from drafter_service.models.families.adapter import FamilyDrafter
 from drafter_service.models.port import BlockRequest
-from tests.support.family_checkpoints import write_mdlm
-from tests.support.public_checkpoints import CASES, MASK, Case, config_of, expected, write
+from tests.support.families.own_formats import write_mdlm
+from tests.support.families.public import CASES, MASK, Case, config_of, expected, write
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 Kept = list[tuple[torch.Tensor, torch.Tensor]]

@@ -9,18 +9,19 @@ import json
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from drafter_service.models.causal_lm import CausalLMScorer, load_causal_lm
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.proposals.lattice import NEVER, Lattice
 from drafter_service.proposals.path_search import SearchParams, beam_search
+from drafter_service.proposals.proxies.causal_lm import CausalLMScorer, load_causal_lm
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
 from tests.support.drafters import asking
+from tests.support.tiny_models import write_tiny
 from training.embedded.target_model import TargetModel, TargetShape, export_target
 
 VOCAB = 64
@@ -29,21 +30,16 @@ SLOTS = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
 
 
 def save_lm(folder, **sizes):
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        **{
-            "vocab_size": VOCAB,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "max_position_embeddings": 128,
-            "initializer_range": 0.3,
-        }
-        | sizes
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
+    small = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 128,
+        "initializer_range": 0.3,
+    }
+    return write_tiny(folder, seed=1, **small | sizes)
 
 
 @pytest.fixture(scope="module")

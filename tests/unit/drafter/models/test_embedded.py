@@ -4,14 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
-from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.port import BlockRequest
-
-CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
-TEXT = [5, 9, 33, 7, 12, 50, 3, 9, 9, 21]
+from tests.support.embedded_drafter import CONFIG, TEXT, fresh, model, same, served
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -19,34 +14,9 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def model():
-    torch.manual_seed(0)
-    built = BlockCausalDLM(CONFIG)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.copy_(torch.randn_like(parameter) * 0.3)
-    return built.eval()
-
-
-def served(linear):
-    fused = FusedBlockCausal(model(), linear)
-    return EmbeddedDrafter(fused, CacheShape(4, 32), candidates=8, cache_dtype=torch.float32)
-
-
 @pytest.fixture
 def drafter():
     return served(FloatLinear)
-
-
-def fresh(drafter, tokens, num_slots, slot=3):
-    [scores] = drafter.draft([BlockRequest(slot, 0, tokens, num_slots)])
-    return scores
-
-
-def same(a, b):
-    assert a.tokens.tolist() == b.tokens.tolist()
-    assert a.log_q == pytest.approx(b.log_q, abs=1e-4)
-    assert a.edge == pytest.approx(b.edge, abs=1e-4)
 
 
 def test_candidates_are_the_best_normalised_over_the_vocabulary(drafter):

@@ -7,7 +7,7 @@ import torch
 
 from drafter_service.models.embedded.linear import FloatLinear
 from drafter_service.models.port import FILLED, BlockRequest
-from tests.unit.drafter.models.test_embedded import CONFIG, TEXT, fresh, model, same, served
+from tests.support.embedded_drafter import CONFIG, TEXT, fresh, model, same, served
 
 N = len(TEXT)
 

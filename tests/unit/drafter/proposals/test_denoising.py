@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.proposals.denoising import OnePass, Refined, least_confidence, log_odds
+from drafter_service.proposals.denoising import MASK, Denoiser, Pass, least_confidence, log_odds
 from drafter_service.proposals.lattice import NEVER
-from drafter_service.proposals.passes import MASK, Pass
 from drafter_service.proposals.proposals import argmax_path
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
@@ -31,7 +30,7 @@ def answer(asked):
 
 
 def test_one_pass_asks_once():
-    scores, asked = driven(OnePass().denoise(TEXT, 3), answer)
+    scores, asked = driven(Denoiser(1, GREEDY).denoise(TEXT, 3), answer)
     assert asked == [Pass(TEXT, 3)]
     assert scores.tokens[:, 0].tolist() == [1, 3, 5]
 
@@ -47,7 +46,7 @@ def test_one_pass_asks_once():
     ],
 )
 def test_the_most_confident_slots_are_fixed_first(steps, filled, tokens):
-    scores, asked = driven(Refined(steps, GREEDY).denoise(TEXT, 4), answer)
+    scores, asked = driven(Denoiser(steps, GREEDY).denoise(TEXT, 4), answer)
     assert [a.filled for a in asked] == filled
     assert {a.text for a in asked} == {TEXT}
     assert argmax_path(scores, 4, EOS).tokens == tuple(tokens)
@@ -62,7 +61,7 @@ def test_slots_are_fixed_for_good_and_evenly(steps, slots):
         rows = [{int(t): c, 15: 1 - c} for t, c in enumerate(confidence, start=1)]
         return settled(scores_of(rows), asked.filled)
 
-    scores, asked = driven(Refined(steps, GREEDY).denoise(TEXT, slots), noisy)
+    scores, asked = driven(Denoiser(steps, GREEDY).denoise(TEXT, slots), noisy)
     assert len(asked) == min(steps, slots)
     states = [a.filled or (MASK,) * slots for a in asked]
     for before, after in itertools.pairwise(states):
@@ -76,16 +75,12 @@ def test_slots_are_fixed_for_good_and_evenly(steps, slots):
     assert all(scores.tokens[slot, 0] == token for slot, token in fixed)
 
 
-def test_one_step_is_the_one_pass_method():
-    assert driven(Refined(1, GREEDY).denoise(TEXT, 4), answer)[1] == [Pass(TEXT, 4)]
-
-
 def test_above_temperature_0_what_the_targets_noise_favours_is_fixed():
     sampling = SamplingParams(temperature=1.0, seed=3)
     rows = [{t: 1 / 8 for t in range(1, 9)}] * 4
     noise = gumbel(3, np.arange(2, 6), np.arange(1, 9))
     flat = lambda asked: settled(scores_of(rows), asked.filled)  # noqa: E731
-    _, asked = driven(Refined(2, sampling).denoise(TEXT, 4), flat)
+    _, asked = driven(Denoiser(2, sampling).denoise(TEXT, 4), flat)
     odds = np.exp(noise) / np.exp(noise).sum(1, keepdims=True)
     surest = set(np.argsort(-odds.max(1))[:2].tolist())
     expected = tuple(int(odds[slot].argmax()) + 1 if slot in surest else MASK for slot in range(4))
@@ -121,7 +116,7 @@ def test_what_is_fixed_is_the_walks_over_the_edges():
     rows = [{1: 0.99, 2: 0.01}, {3: 0.6, 4: 0.4}, {5: 0.5, 6: 0.5}]
     edges = {(1, 1, 4): 5.0}
     _, asked = driven(
-        Refined(2, GREEDY).denoise(TEXT, 3),
+        Denoiser(2, GREEDY).denoise(TEXT, 3),
         lambda asked: settled(scores_of(rows, edges), asked.filled),
     )
     assert asked[1].filled == (1, 4, MASK)

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.draws import DraftTree
 from drafter_service.proposals.draft_tree import TreeParams, TreeScores, grow, log_odds, mixed
 from drafter_service.proposals.proposals import tree_block
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
-from tests.support.drafters import EOS, scores_of
-from tests.unit.drafter.proposals.test_path_search import blocks
+from tests.support.drafters import EOS, blocks, scores_of
 
 GREEDY = SamplingParams()
 TEXT = (9,)
@@ -110,13 +108,6 @@ def test_what_the_target_filters_out_is_not_drafted():
     sampling = SamplingParams(temperature=1.0, top_k=1, seed=3)
     drafted = tree_block(scores, 9, EOS, sampling, TEXT, TreeParams(least_mass=1e-9))
     assert drafted.tokens == (1, 1)
-
-
-@pytest.mark.parametrize("nodes", [1, 3, 20])
-def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
-    strategy = DraftTree(EOS, GREEDY, TreeParams(depth=4))
-    assert strategy.slots(nodes) == min(nodes, 4)
-    assert strategy.most_tokens(16) == 63
 
 
 NARROW = np.zeros((1, 1, 1), dtype=np.float32)

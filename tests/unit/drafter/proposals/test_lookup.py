@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +44,14 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
 
 
 def test_lookup_alone_proposes_nothing_where_nothing_repeats() -> None:
-    lookup = Lookup(EOS, shortest=2, most_tokens=3)
-    assert lookup.copy(4, [1, 2, 3, 4], 50) == Drafted((), 0, NO_GUESS)
+    def copied(text: list[int], room: int) -> Drafted:
+        passes = Lookup(EOS, shortest=2, most_tokens=3).draft(4, text, room)
+        with pytest.raises(StopIteration) as end:
+            next(passes)
+        block: Drafted = end.value.value
+        return block
+
+    assert copied([1, 2, 3, 4], 50) == Drafted((), 0, NO_GUESS)
     text = [1, 2, 3, 4, 5, 6, 1, 2]
-    assert lookup.copy(4, text, 50) == Drafted((3, 4, 5), 3, 6)
-    assert lookup.copy(4, text, 2) == Drafted((3, 4), 2, 5)
+    assert copied(text, 50) == Drafted((3, 4, 5), 3, 6)
+    assert copied(text, 2) == Drafted((3, 4), 2, 5)

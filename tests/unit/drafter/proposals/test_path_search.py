@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture, Uniform
 from drafter_service.proposals.context_ngram import ContextNgram
-from drafter_service.proposals.lattice import NEVER, BlockScores, prune
+from drafter_service.proposals.lattice import NEVER, prune
 from drafter_service.proposals.path_search import SearchParams, beam_search
-from tests.support.drafters import EOS, scores_of
+from tests.support.drafters import EOS, blocks, scores_of
 
 VOCAB = 8
 CONTEXT = (3, 1, 2, 3, 1, 2, 4)
@@ -51,18 +51,6 @@ def brute_force(lattice, scorer, weight, temperature):
         if total > best[0]:
             best = (total, path)
     return best
-
-
-@st.composite
-def blocks(draw):
-    depth, width = draw(st.integers(1, 4)), draw(st.integers(2, 4))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    tokens = np.stack([rng.permutation(np.arange(1, VOCAB))[:width] for _ in range(depth)])
-    log_q = np.log(rng.dirichlet(np.full(VOCAB, 0.5), depth) + 1e-6)
-    ranked = -np.sort(-log_q[:, :width], axis=1)
-    for slot in range(depth):
-        tokens[slot, rng.integers(width)] = EOS
-    return BlockScores(tokens, ranked, rng.normal(0, 2, (depth, width, width)))
 
 
 @pytest.mark.parametrize("kind", ["uniform", "edge", "context", "mixture"])

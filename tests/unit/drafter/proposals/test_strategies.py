@@ -5,14 +5,20 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.draws import Argmax, Coupled, Sampled
-from drafter_service.proposals.denoising import OnePass, Refined
+from drafter_service.proposals.denoising import MASK, Denoiser, Pass
+from drafter_service.proposals.draft_tree import TreeParams
 from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.passes import MASK, Pass
-from drafter_service.proposals.proposals import NO_GUESS, Drafted, coupled_path
+from drafter_service.proposals.proposals import (
+    NO_GUESS,
+    Drafted,
+    argmax_path,
+    coupled_path,
+    tree_block,
+)
 from drafter_service.proposals.sampled import sampled_path
 from drafter_service.strategies import (
     Autoregressive,
@@ -30,6 +36,20 @@ GREEDY = SamplingParams()
 ROOM = 50
 
 
+def argmax(scores, count, text, start):
+    return argmax_path(scores, count, EOS)
+
+
+def coupled(sampling):
+    return lambda scores, count, text, start: coupled_path(scores, count, EOS, sampling, len(text))
+
+
+def sampled(sampling):
+    return lambda scores, count, text, start: sampled_path(
+        scores, count, EOS, sampling, len(text), start, 64
+    )
+
+
 def answer(asked):
     return counting(asked.text, asked.num_slots)
 
@@ -45,15 +65,16 @@ def random_scores(asked, seed=0):
 
 
 def extended(block=2, confidence=0.8, most=9, draw=None):
-    draw = draw or Argmax(EOS, GREEDY)
-    return Extended(OnePass(), draw, GREEDY, ExtendParams(block, confidence, most))
+    return Extended(
+        Denoiser(1, GREEDY), draw or argmax, GREEDY, ExtendParams(block, confidence, most)
+    )
 
 
 # Diffusion
 
 
 def test_diffusion_asks_once_for_the_tokens_and_their_guess():
-    strategy = Diffusion(OnePass(), Argmax(EOS, GREEDY), max_slots=9)
+    strategy = Diffusion(Denoiser(1, GREEDY), argmax, max_slots=9)
     drafted, asked = driven(strategy.draft(3, (4,), ROOM), answer)
     assert (drafted, asked) == (Drafted((5, 6, 7), 3, 8), [Pass((4,), 4)])
     assert strategy.most_tokens == 8
@@ -62,26 +83,22 @@ def test_diffusion_asks_once_for_the_tokens_and_their_guess():
         assert (len(drafted.tokens), asked) == (slots, [Pass((4,), slots)])
 
 
-@given(st.integers(1, 8), st.integers(0, 99))
-def test_refining_once_is_the_one_pass_method(count, seed):
-    sampling = SamplingParams(0.7, seed=seed)
-    blocks = [
-        driven(
-            Diffusion(denoiser, Coupled(EOS, sampling), 9).draft(count, (4, 5), ROOM),
-            lambda asked: random_scores(asked, seed),
-        )
-        for denoiser in (OnePass(), Refined(1, sampling))
-    ]
-    assert blocks[0] == blocks[1]
+@pytest.mark.parametrize("nodes", [1, 3, 20])
+def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
+    def tree(scores, count, text, start):
+        return tree_block(scores, count, EOS, GREEDY, text, TreeParams(depth=4))
+
+    strategy = Diffusion(Denoiser(1, GREEDY), tree, max_slots=4, max_nodes=63)
+    _, [asked] = driven(strategy.draft(nodes, (4,), ROOM), answer)
+    assert asked.num_slots == min(nodes, 4)
+    assert strategy.most_tokens == 63
 
 
 # Autoregressive
 
 
 def test_autoregressive_feeds_each_token_to_the_next_pass():
-    drafted, asked = driven(
-        Autoregressive(Coupled(EOS, GREEDY), EOS, 8).draft(3, (4,), ROOM), answer
-    )
+    drafted, asked = driven(Autoregressive(coupled(GREEDY), EOS, 8).draft(3, (4,), ROOM), answer)
     assert drafted == Drafted((5, 6, 7), 3, NO_GUESS)
     assert asked == [Pass((4,), 1), Pass((4, 5), 1), Pass((4, 5, 6), 1)]
 
@@ -90,7 +107,7 @@ def test_autoregressive_ends_at_eos_the_limit_and_the_models_longest_sequence():
     def ending(asked):
         return scores_of([{EOS: 0.9, 3: 0.1} if len(asked.text) > 2 else {3: 0.9, EOS: 0.1}])
 
-    strategy = Autoregressive(Coupled(EOS, GREEDY), EOS, 8)
+    strategy = Autoregressive(coupled(GREEDY), EOS, 8)
     drafted, asked = driven(strategy.draft(5, (4,), ROOM), ending)
     assert (drafted, len(asked)) == (Drafted((3, 3, EOS), 2, NO_GUESS), 3)
     assert len(driven(strategy.draft(20, (4,), ROOM), answer)[1]) == 8
@@ -112,14 +129,14 @@ def test_autoregressive_equals_repeated_one_slot_draws(count, seed, temperature,
             text += coupled_path(scores, 1, EOS, sampling, len(text)).tokens
         if text[-1] == EOS:
             break
-    strategy = Autoregressive(Coupled(EOS, sampling), EOS, 8)
+    strategy = Autoregressive(coupled(sampling), EOS, 8)
     drafted, _ = driven(strategy.draft(count, (4, 5), ROOM), lambda a: random_scores(a, seed))
     assert drafted.tokens == tuple(text[2:])
 
 
 def test_autoregressive_drafts_can_be_drawn_from_their_own_q():
     sampling = SamplingParams(1.0, seed=6)
-    strategy = Autoregressive(Sampled(EOS, sampling, 64), EOS, 8)
+    strategy = Autoregressive(sampled(sampling), EOS, 8)
     drafted, _ = driven(strategy.draft(4, (4, 5), ROOM), random_scores)
     assert len(drafted.q) == len(drafted.tokens)
     text = (4, 5)
@@ -179,7 +196,7 @@ def test_a_path_does_not_grow_past_eos():
     st.integers(1, 12), st.integers(1, 4), st.floats(0, 1), st.integers(1, 20), st.integers(0, 99)
 )
 def test_extended_never_exceeds_its_bounds(count, block, confidence, room, seed):
-    strategy = extended(block, confidence, 10, Coupled(EOS, GREEDY))
+    strategy = extended(block, confidence, 10, coupled(GREEDY))
     drafted, asked = driven(strategy.draft(count, (4, 5), room), lambda a: random_scores(a, seed))
     assert 1 <= len(drafted.tokens) <= min(count, 10, room)
     assert 0 <= drafted.generated_len <= count
@@ -193,9 +210,9 @@ def test_an_extended_draw_has_one_stream_of_noise_for_the_whole_path():
     sampling = SamplingParams(1.0, seed=6)
     even = {t: 1 / 16 for t in range(1, 15)} | {15: 1 / 16, EOS: 1e-9}
     flat = lambda asked: scores_of([even] * asked.num_slots)  # noqa: E731
-    strategy = extended(confidence=0.0, draw=Sampled(EOS, sampling, 64))
+    strategy = extended(confidence=0.0, draw=sampled(sampling))
     whole, asked = driven(strategy.draft(6, (4, 5), ROOM), flat)
-    once = Diffusion(OnePass(), Sampled(EOS, sampling, 64), 9)
+    once = Diffusion(Denoiser(1, GREEDY), sampled(sampling), 9)
     assert len(asked) == 3
     assert whole == driven(once.draft(6, (4, 5), ROOM), flat)[0]
     assert len(whole.q) == 6
@@ -206,14 +223,14 @@ def test_a_coupled_path_that_grows_keeps_to_the_targets_noise():
     even = {t: 1 / 15 for t in range(1, 16)} | {EOS: 1e-9}
     flat = lambda asked: scores_of([even] * asked.num_slots)  # noqa: E731
     params = ExtendParams(2, 0.0, 9)
-    strategy = Extended(OnePass(), Coupled(EOS, sampling), sampling, params)
+    strategy = Extended(Denoiser(1, GREEDY), coupled(sampling), sampling, params)
     drafted, _ = driven(strategy.draft(6, (4, 5), ROOM), flat)
     noise = gumbel(6, np.arange(2, 8), np.arange(1, 16))
     assert drafted.tokens == tuple((noise.argmax(1) + 1).tolist())
 
 
 def test_each_block_of_a_path_can_be_refined():
-    strategy = Extended(Refined(2, GREEDY), Argmax(EOS, GREEDY), GREEDY, ExtendParams(2, 0.8, 9))
+    strategy = Extended(Denoiser(2, GREEDY), argmax, GREEDY, ExtendParams(2, 0.8, 9))
     _, asked = driven(strategy.draft(4, (4,), ROOM), answer)
     assert [(a.text, a.filled) for a in asked] == [
         ((4,), ()),
@@ -227,8 +244,8 @@ def test_each_block_of_a_path_can_be_refined():
 
 
 def test_the_first_tokens_are_drafted_otherwise():
-    then = Diffusion(OnePass(), Argmax(EOS, GREEDY), 9)
-    strategy = Opening(Autoregressive(Coupled(EOS, GREEDY), EOS, 4), then, until=6)
+    then = Diffusion(Denoiser(1, GREEDY), argmax, 9)
+    strategy = Opening(Autoregressive(coupled(GREEDY), EOS, 4), then, until=6)
     assert strategy.most_tokens == 8
     first, asked = driven(strategy.draft(2, (1, 2, 3, 4, 5), ROOM), answer)
     assert (first.tokens, [a.num_slots for a in asked]) == ((6, 7), [1, 1])
@@ -237,6 +254,6 @@ def test_the_first_tokens_are_drafted_otherwise():
 
 
 def test_the_opening_may_have_nothing_to_propose():
-    then = Diffusion(OnePass(), Argmax(EOS, GREEDY), 9)
+    then = Diffusion(Denoiser(1, GREEDY), argmax, 9)
     strategy = Opening(Lookup(EOS, 2, 4), then, until=6)
     assert driven(strategy.draft(2, (1, 2, 3), ROOM), answer) == (Drafted((), 0, NO_GUESS), [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drafter_service.config import DrafterConfig
-from drafter_service.proposals.passes import MASK
+from drafter_service.proposals.denoising import MASK
 from foredraft.errors import ConfigError, InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import FirstTokens, Proposal, SamplingParams
@@ -109,7 +109,6 @@ def test_an_autoregressive_opening_says_what_it_drew_from_where_the_proposal_doe
         (Proposal.AR, {"extend": True}, "params.extend"),
         (Proposal.LOOKUP, {"extend": True}, "params.extend"),
         (Proposal.TREE, {"extend": True}, "params.extend"),
-        (Proposal.HYBRID, {}, "proposal"),
     ],
 )
 def test_what_a_proposal_cannot_do_is_refused_by_name(proposal, params, named):

@@ -117,7 +117,7 @@ def test_what_cannot_be_served_is_one_line(
     path = tmp_path / "service.yaml"
     if text is not None:
         path.write_text(text)
-    monkeypatch.setattr("sys.argv", ["service", str(path)])
+    monkeypatch.setattr("sys.argv", ["service", "--config", str(path)])
     assert main.main("echo", ServiceConfig, serve) == 2  # type: ignore[arg-type]
     assert said in capsys.readouterr().err
 
@@ -129,7 +129,7 @@ def test_weights_that_cannot_be_used_are_one_line(
         raise WeightsError("no weights")
 
     (tmp_path / "service.yaml").write_text("{}")
-    monkeypatch.setattr("sys.argv", ["service", str(tmp_path / "service.yaml")])
+    monkeypatch.setattr("sys.argv", ["service", "--config", str(tmp_path / "service.yaml")])
     assert main.main("echo", ServiceConfig, serve) == 2  # type: ignore[arg-type]
     assert capsys.readouterr().err == "echo: no weights\n"
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from foredraft.errors import ConfigError
-from tests.unit.verifier.models.test_target_models import SIZES
+from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
 from verifier_service.load import fitting, load_target
 from verifier_service.models.attention.flex import FlexAttention
@@ -28,10 +27,7 @@ TEXT = np.random.default_rng(0).integers(0, 256, 200).tolist()
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("qwen2")
-    Qwen2ForCausalLM(Qwen2Config(**SIZES)).save_pretrained(path)
-    return path
+    return write_tiny(tmp_path_factory.mktemp("qwen2"), "qwen2")
 
 
 def masked(q, keys, values, place, table, root, seen, count, first, branch, *, block_tokens, scale):

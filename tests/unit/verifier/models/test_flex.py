@@ -11,21 +11,19 @@ import torch
 from transformers import MistralConfig, MistralForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from foredraft.limits import MAX_DRAFT
-from tests.unit.verifier.models.test_target_models import SIZES, TEXT, in_chunks, own_logits
+from tests.support.attention_pair import BLOCK, LONGEST, POOL, Pair, tree
+from tests.support.tiny_models import SIZES, in_chunks, own_logits
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.models.attention.flex import FlexAttention, attend_tiles, flex
 from verifier_service.models.attention.flex_plan import fields, fill, shape_of, shapes
 from verifier_service.models.attention.reference import (
-    Attention,
-    Kv,
     KvShape,
-    MatmulAttention,
     Rows,
 )
 from verifier_service.models.port import Segment, alloc
 
-LONGEST, POOL, BLOCK = 512, 14, 64
+TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -33,64 +31,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
     torch.set_num_threads(1)
-
-
-class Pair:
-    """A backend and the reference, which see the same passes."""
-
-    def __init__(
-        self,
-        backend,
-        *,
-        heads=4,
-        kv_heads=2,
-        head_dim=32,
-        windows=(),
-        device=CPU,
-        tolerance=1e-5,
-    ) -> None:
-        self._heads, self._shape = heads, KvShape(2, kv_heads, head_dim, torch.float32, device)
-        self._tolerance = tolerance
-        self._backends = (backend, MatmulAttention(windows))
-        self._kvs = [one.alloc(self._shape, POOL, BLOCK) for one in self._backends]
-        self._random = torch.Generator().manual_seed(0)
-
-    def check(self, *batch: tuple) -> None:
-        """Run a pass of (blocks, start, rows, parents) in both, with filler behind it."""
-        total = sum(rows for _, _, rows, *_ in batch)
-        filled = total + 3
-        sizes = (self._heads, self._shape.kv_heads, self._shape.kv_heads)
-        q, k, v = (
-            torch.randn(filled, n, self._shape.head_dim, generator=self._random)
-            .transpose(0, 1)
-            .to(self._shape.device)
-            for n in sizes
-        )
-        for layer in range(2):
-            found, expected = (
-                self._attend(backend, kv, layer, (q, k, v), batch)
-                for backend, kv in zip(self._backends, self._kvs, strict=True)
-            )
-            found_rows, expected_rows = found[:total], expected[:total]
-            torch.testing.assert_close(found_rows, expected_rows, atol=self._tolerance, rtol=0)
-            assert found.isfinite().all()
-
-    def keep(self, blocks, start, rows) -> None:
-        for backend, kv in zip(self._backends, self._kvs, strict=True):
-            backend.keep(kv, blocks, start, rows)
-
-    def _attend(self, backend: Attention, kv: Kv, layer: int, qkv, batch) -> torch.Tensor:
-        described, first = [], 0
-        for blocks, start, rows, *parents in batch:
-            described.append(Rows(kv, blocks, start, first, rows, *parents))
-            first += rows
-        plan = backend.plan(described, qkv[0].shape[1])
-        return backend.attend(layer, *qkv, plan, self._shape.head_dim**-0.5)
-
-
-def tree(seed: int, nodes: int) -> list[int]:
-    draw = random.Random(seed)
-    return [draw.randrange(max(-1, i - 5), i) for i in range(nodes)]
 
 
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (6, 2, 32), (7, 1, 64)])
@@ -217,7 +157,7 @@ def test_a_model_equals_transformers(config, kind, fields, tmp_path):
     kind(config(**SIZES | fields)).save_pretrained(tmp_path)
     model = load_target(VerifierConfig(model=tmp_path, dtype="fp32", attention="flex"))
     slot = alloc(model, 120)
-    expected = own_logits(tmp_path, torch.float32)
+    expected = own_logits(tmp_path, TEXT, torch.float32)
     np.testing.assert_allclose(in_chunks(model, slot, TEXT, 50), expected, atol=2e-4)
     parents, nodes = (-1, 0, 0, 2, -1), TEXT[41:46]
     found = model.forward([Segment(slot, 40, [TEXT[40], *nodes], 5, parents)])

@@ -13,7 +13,6 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
 )
@@ -21,23 +20,13 @@ from transformers import (
 from deployments.config import model_path
 from foredraft.errors import ConfigError
 from foredraft.types import SamplingParams, Verdict
+from tests.support.tiny_models import SIZES, write_tiny
 from tests.support.verifiers import opening, round_after
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine, load_target
 from verifier_service.models.port import Segment, alloc
 from verifier_service.models.quantization import quantizer
 
-SIZES = {
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.2,
-}
 TEXT = np.random.default_rng(0).integers(0, 256, 60).tolist()
 TOKENS = 40
 # Steps between two values of a weight, in parts of the span of those that share a scale.
@@ -56,16 +45,9 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def saved(folder: Path, **changed: Any) -> Path:
-    """Write a tiny checkpoint."""
-    torch.manual_seed(0)
-    LlamaForCausalLM(LlamaConfig(**SIZES | changed)).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("target"))
+    return write_tiny(tmp_path_factory.mktemp("target"))
 
 
 def config_of(model: Path, quantization: str, **changed: Any) -> VerifierConfig:
@@ -83,7 +65,7 @@ def linears(model: Any) -> list[torch.nn.Linear]:
 def test_logits_are_those_of_weights_rounded_to_so_many_bits(
     kind: str, tied: bool, tmp_path: Path
 ) -> None:
-    path = saved(tmp_path, tie_word_embeddings=tied)
+    path = write_tiny(tmp_path, tie_word_embeddings=tied)
     config = config_of(path, kind, dtype="fp32")
     reference, stored = (
         AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for _ in "ab"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
-    AutoModelForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GemmaConfig,
@@ -17,13 +16,8 @@ from transformers import (
     GptOssConfig,
     GptOssForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
     T5Config,
@@ -32,6 +26,7 @@ from transformers import (
 from foredraft.decoding.tree import branch
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import eos_token_ids
+from tests.support.tiny_models import KINDS, SIZES, in_chunks, own_logits, write_tiny
 from tests.support.verifiers import VOCAB, CountingModel
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine, load_target
@@ -43,22 +38,6 @@ from verifier_service.models.compiled.attention import NativeAttention
 from verifier_service.models.port import Segment, alloc
 from verifier_service.models.transformers_forward import filled
 
-SIZES = {
-    "vocab_size": 256,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 256,
-    "initializer_range": 0.2,
-}
-KINDS = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-}
 _MIXED = ["sliding_attention", "full_attention"]
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
 TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
@@ -77,33 +56,13 @@ def one_thread():
 @pytest.fixture(scope="module", params=KINDS)
 def checkpoint(request, tmp_path_factory):
     """A tiny random model in the Hugging Face format."""
-    torch.manual_seed(0)
-    make_config, make_model = KINDS[request.param]
-    path = tmp_path_factory.mktemp("pair") / request.param
-    make_model(make_config(**SIZES)).save_pretrained(path)
-    return path
-
-
-def own_logits(path, dtype) -> np.ndarray:
-    """What transformers computes for the whole text in one go."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
-    with torch.inference_mode():
-        return model(torch.tensor([TEXT])).logits[0].float().numpy()
-
-
-def in_chunks(model, slot, text, size) -> np.ndarray:
-    return np.concatenate(
-        [
-            model.forward([Segment(slot, i, text[i : i + size], len(text[i : i + size]))])
-            for i in range(0, len(text), size)
-        ]
-    )
+    return write_tiny(tmp_path_factory.mktemp("pair") / request.param, request.param)
 
 
 @pytest.mark.parametrize("attention", ["auto", "matmul"])
 def test_fp32_equals_transformers(checkpoint, attention):
     model = load_target(VerifierConfig(model=checkpoint, dtype="fp32", attention=attention))
-    expected = own_logits(checkpoint, torch.float32)
+    expected = own_logits(checkpoint, TEXT, torch.float32)
     for size in (120, 17, 1):
         slot = alloc(model, 120)
         np.testing.assert_allclose(in_chunks(model, slot, TEXT, size), expected, atol=2e-4)
@@ -125,7 +84,7 @@ def test_other_families_equal_transformers_too(config, kind, fields, tmp_path):
     torch.manual_seed(0)
     kind(config(**SIZES | fields)).save_pretrained(tmp_path)
     model = load_target(VerifierConfig(model=tmp_path, dtype="fp32"))
-    expected = own_logits(tmp_path, torch.float32)
+    expected = own_logits(tmp_path, TEXT, torch.float32)
     for size in (120, 17):
         found = in_chunks(model, alloc(model, 120), TEXT, size)
         np.testing.assert_allclose(found, expected, atol=2e-4)
@@ -164,9 +123,9 @@ def test_attention_that_is_not_ours_is_refused(tmp_path):
 def test_bf16_stays_near_transformers(checkpoint, forward):
     model = load_target(VerifierConfig(model=checkpoint, forward=forward))
     slot = alloc(model, 120)
-    expected = own_logits(checkpoint, torch.float32)
+    expected = own_logits(checkpoint, TEXT, torch.float32)
     error = np.abs(in_chunks(model, slot, TEXT, 120) - expected).max()
-    theirs = np.abs(own_logits(checkpoint, torch.bfloat16) - expected).max()
+    theirs = np.abs(own_logits(checkpoint, TEXT, torch.bfloat16) - expected).max()
     assert error < 1.5 * theirs
 
 
@@ -174,8 +133,8 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
 def test_fp16_stays_near_transformers(checkpoint, attention):
     fields = {"dtype": "fp16", "attention": attention, "kv_tokens": 1024}
     model = load_target(VerifierConfig(model=checkpoint, **fields))
-    expected = own_logits(checkpoint, torch.float32)
-    theirs = own_logits(checkpoint, torch.float16)
+    expected = own_logits(checkpoint, TEXT, torch.float32)
+    theirs = own_logits(checkpoint, TEXT, torch.float16)
     error = np.abs(theirs - expected).max()
     for size in (120, 17, 1):
         slot = alloc(model, 120)

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import InvalidRequest
-from foredraft.types import LogitsParams, Round, SamplingParams, TokenLogprobs, Verdict
-from tests.support.verifiers import RandomModel, make_engine, opening, round_after
+from foredraft.types import LogitsParams, SamplingParams, TokenLogprobs
+from tests.support.verifiers import RandomModel, make_engine, opening, round_after, verdict_of
 from verifier_service.rules.logits import Shaper
 from verifier_service.rules.logprobs import token_logprobs
-from verifier_service.targets.engine import VerifierEngine
 
 INF = math.inf
 ROW = (1.0, -1.0, 2.0, 0.5)
@@ -97,14 +96,6 @@ SHAPES = {
     "penalties": LogitsParams(repetition_penalty=3.0, presence_penalty=1.5, frequency_penalty=1.0),
     "min_tokens": LogitsParams(min_tokens=12, prompt_len=3),
 }
-
-
-def verdict_of(engine: VerifierEngine, handle: int, asked: Round) -> Verdict:
-    engine.submit(handle, asked)
-    while True:
-        for outcome in engine.step():
-            assert isinstance(outcome.result, Verdict)
-            return outcome.result
 
 
 def spoken(
