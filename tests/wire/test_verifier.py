@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
-    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -32,10 +31,10 @@ from verifier_service.targets.engine import VerifierEngine
 
 @asynccontextmanager
 async def running(
-    make: Callable[[], VerifierEngine] = make_engine, *, idle_ttl_s: float = 30.0
+    make: Callable[[], VerifierEngine] = make_engine,
 ) -> AsyncIterator[tuple[VerifierServer, VerifierClient]]:
     """A server and a client of it."""
-    config = VerifierConfig(model=Path(), idle_ttl_s=idle_ttl_s, grace_s=1.0)
+    config = VerifierConfig(model=Path(), grace_s=1.0)
     server = await serve_engine(config, Runner(make))
     client = VerifierClient(f"127.0.0.1:{server.port}")
     try:
@@ -222,14 +221,6 @@ async def test_cancelling_a_round_or_an_open_frees_the_session():
         release.set()
         await until(lambda: model.pool.available == model.pool.total)
         assert server.stats()["kv_used"] == 0
-
-
-async def test_a_silent_session_is_ended():
-    async with running(idle_ttl_s=0.1) as (server, client):
-        stream = await client.open(opening())
-        await until(lambda: server.stats()["sessions"] == 0)
-        with pytest.raises(DeadlineExceeded):
-            await stream.verify(round_after((1, 2, 3)))
 
 
 async def test_draining_asks_sessions_to_move_and_takes_no_new_ones():
