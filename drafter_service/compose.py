@@ -77,10 +77,6 @@ class Strategies:
 
     def _check(self, request: DraftOpen) -> None:
         proposal, params = request.proposal, request.params
-        if proposal is Proposal.HYBRID:
-            raise InvalidRequest(
-                "hybrid is put together by who asks: ask for tree", param="proposal"
-            )
         if params.steps > 1 and proposal in _NO_DENOISING:
             raise InvalidRequest(
                 f"params.steps must be 1: {proposal} denoises nothing", param="params.steps"

@@ -1,7 +1,7 @@
-"""Direct rounds: a verifier fetches a session's drafts itself, and the orchestrator hears of them.
+"""Verifier-led rounds: a verifier that holds a lease on a session asks its drafter itself.
 
 A round then takes two messages between the services instead of four. Who asks for a draft cannot
-change the output: the target decides alone. Records only.
+change the output: the target decides alone. Records only; docs/protocol.md has the sequence.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from foredraft.ngram.tree import TextTreeParams
+from foredraft.ngram.tree import NgramParams
 from foredraft.types import DraftBlock, DraftOpen, Verdict
 
 
-class DirectFault(StrEnum):
-    """Why direct rounds ended before what was allowed was used up."""
+class LeaseFault(StrEnum):
+    """Why a lease ended before its rounds were used up."""
 
     NONE = ""
     LATE = "late"
@@ -24,55 +24,56 @@ class DirectFault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DraftSource:
-    """A drafter replica, "host:port", and what a session is opened with there.
+    """The drafter replica of a session, "host:port", and what its stream is opened with.
 
-    The open's prefix is empty: a verifier has the text. Where that tells enough of what follows, by
-    `text`, its own tree is verified and the drafter not asked; None: it is always asked.
+    The open's prefix is empty: a verifier has the text. ngram says how the text's own draft trees
+    are grown, which come before any request; None: there are none.
     """
 
     address: str
     open: DraftOpen
-    text: TextTreeParams | None = None
+    ngram: NgramParams | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Direct:
-    """Allows so many more rounds, each with a draft of at most num_tokens.
+class Grant:
+    """Starts a lease of so many rounds, or replaces the rest of the one that is active.
 
-    order counts these messages, from 1: the newest one holds. A round waits for its draft for
-    deadline_us microseconds. round is the number of the first one, where none is under way. With
-    ahead, the next draft is asked for while a round is verified, for its likely outcome.
+    seq counts a stream's grants, from 1: the newest one holds, and with 0 rounds it ends the lease.
+    Each draft has at most num_draft_tokens tokens and is waited for deadline_us microseconds. round
+    is the number of the lease's first round, not read while one is active. With run_ahead the next
+    draft is requested while a round is verified, for its predicted outcomes.
     """
 
-    order: int
+    seq: int
     rounds: int
-    num_tokens: int
+    num_draft_tokens: int
     deadline_us: int
     round: int
-    ahead: bool = False
+    run_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DirectRound:
-    """A draft that the verifier fetched, and its verdict; a block without tokens is a plain step.
+class LedRound:
+    """A round led by the verifier: its draft and its verdict; without draft tokens a plain step.
 
-    num_tokens were asked for, 0 for a plain step; left is how many rounds are
-    allowed beyond the one under way by now; the draft was waited for draft_us microseconds.
-    ran_ahead says that the next draft was asked for meanwhile, hit that it was for this outcome.
+    num_draft_tokens were requested, 0 for a plain step; rounds_left is what is left of the grant
+    beside the round under way by now; the draft was waited for draft_us microseconds. ran_ahead
+    says that the next draft was requested meanwhile, hit that it was for this outcome.
     """
 
     block: DraftBlock
     verdict: Verdict
-    num_tokens: int
-    left: int
+    num_draft_tokens: int
+    rounds_left: int
     draft_us: int = 0
     ran_ahead: bool = False
     hit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DirectEnded:
-    """The verifier waits to be asked; order is that of the newest Direct that it had."""
+class LeaseEnded:
+    """No round is under way; seq is that of the newest grant that had come in."""
 
-    order: int
-    fault: DirectFault = DirectFault.NONE
+    seq: int
+    fault: LeaseFault = LeaseFault.NONE

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 
 class Proposal(StrEnum):
-    """How a drafter turns its lattice into a block.
-
-    hybrid is put together by the orchestrator: text that repeats itself gives a tree of its own,
-    and a drafter is asked for one elsewhere.
-    """
+    """How a drafter turns its lattice into a block."""
 
     ARGMAX = "argmax"
     COUPLED = "coupled"
     CPS = "cps"
-    HYBRID = "hybrid"
     TREE = "tree"
     SAMPLED = "sampled"
     AR = "ar"
     LOOKUP = "lookup"
+
+
+NGRAM: Final = "ngram"
+"""Stands for a proposal in a block that was made of the text's n-grams, by no drafter."""
 
 
 class Acceptance(StrEnum):
@@ -197,7 +196,7 @@ class DraftBlock:
     base: Base
     tokens: tuple[int, ...]
     parents: tuple[int, ...] = ()
-    proposal: Proposal = Proposal.ARGMAX
+    proposal: Proposal | Literal["ngram"] = Proposal.ARGMAX
     generated_len: int = 0
     bonus_guess: int = -1
     timings: Timings = Timings()

@@ -24,11 +24,17 @@ from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
 from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
 from foredraft_cli.options import ConfigOption
+from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
 from orchestrator.request import GenerationRequest, StepEvent
 
 _LENGTH = 8
+NGRAM_TREE = "ngram+tree"
+# How drafts are made, by the mode's name: each proposal alone, and trees after the text's n-grams.
+MODES: dict[str, Proposal] = {str(proposal): proposal for proposal in Proposal} | {
+    NGRAM_TREE: Proposal.TREE
+}
 
 app = typer.Typer(
     help="Compare speculative with plain decoding, token by token.", invoke_without_command=True
@@ -50,7 +56,7 @@ class Divergence:
 class Finding:
     """One way of speculating, over all requests of one temperature."""
 
-    proposal: str
+    mode: str
     temperature: float
     requests: int
     identical: int
@@ -86,7 +92,7 @@ def is_bug(numerics: str, found: Divergence) -> bool:
 async def audit(
     config: ForedraftConfig, texts: list[str], max_tokens: int, streams: int
 ) -> tuple[str, list[Finding]]:
-    """Return the target's measured numerics and a finding per proposal and temperature."""
+    """Return the target's measured numerics and a finding per mode and temperature."""
     findings = []
     async with engines(config) as loaded:
         for temperature in TEMPERATURES:
@@ -98,8 +104,8 @@ async def audit(
                 for index, text in enumerate(texts)
             ]
             plain = await _decode(loaded, config, asked, max_tokens, 1, None)
-            for proposal in Proposal:
-                fast = await _decode(loaded, config, asked, max_tokens, streams, proposal)
+            for mode in MODES:
+                fast = await _decode(loaded, config, asked, max_tokens, streams, mode)
                 pairs = enumerate(zip(asked, plain, fast, strict=True))
                 differing = [
                     await _divergence(loaded, index, one, a, b)
@@ -108,7 +114,7 @@ async def audit(
                 ]
                 found = tuple(differing)
                 same = len(texts) - len(found)
-                findings.append(Finding(proposal, temperature, len(texts), same, found))
+                findings.append(Finding(mode, temperature, len(texts), same, found))
         return loaded.target.numerics, findings
 
 
@@ -118,15 +124,18 @@ async def _decode(
     asked: list[tuple[tuple[int, ...], SamplingParams]],
     max_tokens: int,
     streams: int,
-    proposal: Proposal | None,
+    mode: str | None,
 ) -> list[tuple[int, ...]]:
-    """Return each request's tokens, decoded plainly if there is no proposal."""
+    """Return each request's tokens, decoded plainly if there is no mode."""
     gate = asyncio.Semaphore(streams)
     # A fixed length: a controller that finds plain decoding sooner would leave nothing to compare.
     options = SpeculativeOptions(
-        proposal=proposal, acceptance=Acceptance.COUPLED, adl=FixedConfig(k=_LENGTH)
+        proposal=MODES[mode] if mode else None,
+        ngram=NgramConfig(enabled=mode == NGRAM_TREE),
+        acceptance=Acceptance.COUPLED,
+        adl=FixedConfig(k=_LENGTH),
     )
-    how = options.applied_to(config.orchestrator)
+    orchestrator = options.applied_to(config.orchestrator)
 
     async def one(prompt: tuple[int, ...], params: SamplingParams) -> tuple[int, ...]:
         request = GenerationRequest(
@@ -135,11 +144,11 @@ async def _decode(
             sampling=params,
             max_new_tokens=max_tokens,
             stop_token_ids=loaded.eos,
-            speculate=proposal is not None,
+            speculate=mode is not None,
         )
         tokens: list[int] = []
         async with gate:
-            async for event in generate(request, loaded.drafter, loaded.verifier, how):
+            async for event in generate(request, loaded.drafter, loaded.verifier, orchestrator):
                 if isinstance(event, StepEvent):
                     tokens += [committed.token for committed in event.tokens]
         return tuple(tokens)
@@ -164,12 +173,12 @@ async def _divergence(
 
 def _table(numerics: str, findings: list[Finding]) -> Table:
     table = Table(title=f"speculative against plain decoding, numerics {numerics}")
-    for column in ("proposal", "temperature", "requests", "identical", "largest margin"):
+    for column in ("mode", "temperature", "requests", "identical", "largest margin"):
         table.add_column(column)
     for f in findings:
         margin = max((found.margin for found in f.divergences), default=None)
         table.add_row(
-            f.proposal,
+            f.mode,
             f"{f.temperature:g}",
             str(f.requests),
             str(f.identical),

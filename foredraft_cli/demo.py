@@ -81,7 +81,7 @@ def _rows(plain: list[Answer], fast: list[Answer]) -> list[tuple[str, str, str]]
 
     speedup = median(p.seconds / f.seconds for p, f in zip(plain, fast, strict=True))
     same = all(p.tokens == f.tokens for p, f in zip(plain, fast, strict=True))
-    ahead = total("run_ahead_asked", fast)
+    ahead = total("run_ahead_rounds", fast)
     return [
         ("tokens per second (median)", f"{speed(plain):.0f}", f"{speed(fast):.0f}"),
         ("speedup (median of pairs)", "1.00x", f"{speedup:.2f}x"),
@@ -98,7 +98,7 @@ def _rows(plain: list[Answer], fast: list[Answer]) -> list[tuple[str, str, str]]
         (
             "run-ahead hit rate",
             "-",
-            f"{ratio('run_ahead_hits', 'run_ahead_asked'):.0%} of {ahead:.0f}",
+            f"{ratio('run_ahead_hits', 'run_ahead_rounds'):.0%} of {ahead:.0f}",
         ),
         ("mean draft length k", "-", f"{ratio('num_draft_tokens', 'num_spec_steps'):.1f}"),
         ("drafting / verifying / waiting", shares(plain), shares(fast)),

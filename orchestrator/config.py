@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from foredraft.limits import (
     MAX_DENOISING_STEPS,
-    MAX_DIRECT_ROUNDS,
     MAX_DRAFT,
+    MAX_LED_ROUNDS,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
-from foredraft.ngram.tree import LEAST, TextTreeParams
+from foredraft.ngram.tree import MIN_EXPECTED_TOKENS, MIN_NODE_PROB, NgramParams
 from foredraft.strict import StrictModel
 from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
 from orchestrator.breaker import Breaker
@@ -80,15 +81,14 @@ class DraftConfig(StrictModel):
         return DraftParams(self.steps, self.extend, self.first, self.first_tokens)
 
 
-# Proposals that answer trees, which only the rule "coupled" verifies.
-TREES = (Proposal.TREE, Proposal.HYBRID)
+class NgramConfig(StrictModel):
+    """Drafts made of the text's own n-grams, before a drafter is asked (foredraft.ngram.tree)."""
 
-
-class HybridConfig(StrictModel):
-    """When the proposal hybrid takes what the text itself tells, and asks no drafter."""
-
-    least: float = Field(
-        default=LEAST,
+    enabled: bool = Field(
+        default=False, description="Whether n-grams draft before a drafter is asked."
+    )
+    min_expected_tokens: float = Field(
+        default=MIN_EXPECTED_TOKENS,
         gt=0,
         le=MAX_DRAFT,
         description="Least expected number of accepted tokens for a draft from n-grams.",
@@ -108,11 +108,17 @@ class HybridConfig(StrictModel):
         max_length=8,
         description="Weight of an unseen token after the last 1, 2, ... tokens, in occurrences.",
     )
+    min_node_prob: float = Field(
+        default=MIN_NODE_PROB, ge=1e-6, le=1, description="Least probability of a node."
+    )
 
     @property
-    def params(self) -> TextTreeParams:
-        """These values as they are used."""
-        return TextTreeParams(self.least, self.depth, self.window, self.pseudocounts)
+    def params(self) -> NgramParams | None:
+        """These values as they are used, None if they are not."""
+        if not self.enabled:
+            return None
+        values = (self.min_expected_tokens, self.depth, self.window, self.pseudocounts)
+        return NgramParams(*values, self.min_node_prob)
 
 
 class OrchestratorConfig(StrictModel):
@@ -126,8 +132,8 @@ class OrchestratorConfig(StrictModel):
     draft: DraftConfig = Field(
         default=DraftConfig(), description="How drafters work, whatever the proposal."
     )
-    hybrid: HybridConfig = Field(
-        default=HybridConfig(), description="Drafts from n-grams of the session's own tokens."
+    ngram: NgramConfig = Field(
+        default=NgramConfig(), description="Drafts from n-grams of the session's own tokens."
     )
     acceptance: Acceptance = Field(
         default=Acceptance.COUPLED,
@@ -171,19 +177,19 @@ class OrchestratorConfig(StrictModel):
     close_timeout_s: float = Field(
         default=2.0, gt=0, description="Longest wait for both streams to close, in seconds."
     )
-    run_ahead_least: float = Field(
+    run_ahead_min_hit_rate: float = Field(
         default=0.15,
         ge=0,
         le=1,
-        description="Least share of correctly predicted outcomes at which the next block is "
-        "drafted before the verdict.",
+        description="Least share of correctly predicted outcomes at which the next draft is "
+        "requested before the verdict.",
     )
-    direct_rounds: int = Field(
+    verifier_led_rounds: int = Field(
         default=0,
         ge=0,
-        le=MAX_DIRECT_ROUNDS,
-        description="Rounds for which a verifier may fetch drafts from the drafter itself before "
-        "it needs a new lease; 0: the orchestrator passes every draft on.",
+        le=MAX_LED_ROUNDS,
+        description="Rounds of the lease in which a verifier requests drafts itself; 0: the "
+        "orchestrator requests every draft.",
     )
     read_ahead: int = Field(
         default=4,
@@ -198,20 +204,23 @@ class OrchestratorConfig(StrictModel):
             adl = adl.sampled if sampling.temperature > 0 else adl.greedy
         return adl.controller()
 
-    @property
-    def asked(self) -> Proposal:
-        """The proposal that drafters are asked for: hybrid's copies need none."""
-        return Proposal.TREE if self.proposal is Proposal.HYBRID else self.proposal
+    def kind(self, sampling: SamplingParams) -> Hashable:
+        """Return what requests share that draft alike, and so a controller's state."""
+        greedy = sampling.temperature == 0
+        return greedy, self.proposal, self.draft, self.ngram, self.adl, self.verifier_led_rounds
 
-    @property
-    def copying(self) -> TextTreeParams | None:
-        """How a request's own text drafts for it, None if it never does."""
-        return self.hybrid.params if self.proposal is Proposal.HYBRID else None
+    def why_unverifiable(self) -> str | None:
+        """Return why the acceptance rule cannot verify these drafts, None if it can."""
+        if self.acceptance is Acceptance.COUPLED:
+            return None
+        if self.proposal is Proposal.TREE:
+            return f"acceptance {self.acceptance} cannot verify the trees of proposal tree"
+        if self.ngram.enabled:
+            return f"acceptance {self.acceptance} cannot verify the trees of ngram"
+        return None
 
     @model_validator(mode="after")
     def _verifiable(self) -> OrchestratorConfig:
-        if self.acceptance is not Acceptance.COUPLED and self.proposal in TREES:
-            raise ValueError(
-                f"acceptance {self.acceptance} cannot verify the trees of proposal {self.proposal}"
-            )
+        if (fault := self.why_unverifiable()) is not None:
+            raise ValueError(fault)
         return self

@@ -52,7 +52,9 @@ class VerifyRunner(Protocol):
 
 
 class LocalDraftStream:
-    """A DraftStream over a runner."""
+    """A DraftStream over a runner; a process that ends has nobody to move its sessions to."""
+
+    draining = False
 
     def __init__(self, runner: DraftRunner, handle: int, opened: DraftOpened) -> None:
         self._runner = runner
@@ -78,7 +80,7 @@ class LocalDrafter:
 
 
 class LocalVerifyStream:
-    """A VerifyStream over a runner; a process that ends has nobody to move its sessions to."""
+    """A VerifyStream over a runner."""
 
     draining = False
 

@@ -6,7 +6,7 @@ an error of foredraft.errors: Unavailable or DeadlineExceeded when the peer is g
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from foredraft.types import (
     DraftBlock,
@@ -27,20 +27,15 @@ class DraftStream(Protocol):
     def opened(self) -> DraftOpened:
         """What the drafter said of itself on open."""
 
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base; cancelling leaves the stream usable."""
 
     async def close(self) -> None:
         """End the session on the drafter; never raises."""
-
-
-@runtime_checkable
-class Drains(Protocol):
-    """A stream whose replica may ask the session to move; a DraftStream without it never does."""
-
-    @property
-    def draining(self) -> bool:
-        """True once the replica asked the session to move."""
 
 
 class DrafterPort(Protocol):

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from foredraft import limits
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
 from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.features.wire import Chunks
-from foredraft.lease import Direct, DirectEnded, DirectRound, DraftSource
+from foredraft.lease import DraftSource, Grant, LeaseEnded, LedRound
 from foredraft.rpc.client import ClientStream, ServiceClient
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
@@ -52,32 +52,32 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
         return self._checked(request, verdict)
 
-    async def attach(self, source: DraftSource) -> None:
-        """Name the drafter that direct rounds are to ask."""
-        message = direct_codec.source_to_pb(source)
-        await self._write(verifier_pb2.VerifyRequest(drafter=message))
+    async def use_drafter(self, source: DraftSource) -> None:
+        """Name the drafter that led rounds are to ask."""
+        message = lease_codec.source_to_pb(source)
+        await self._write(verifier_pb2.VerifyRequest(draft_source=message))
 
-    async def allow(self, direct: Direct) -> None:
-        """Replace what is allowed of direct rounds."""
-        message = direct_codec.direct_to_pb(direct)
-        await self._write(verifier_pb2.VerifyRequest(direct=message))
+    async def grant(self, grant: Grant) -> None:
+        """Start a lease, or replace the rest of the active one."""
+        message = lease_codec.grant_to_pb(grant)
+        await self._write(verifier_pb2.VerifyRequest(grant=message))
 
-    async def next_direct(self) -> DirectRound | DirectEnded:
-        """Return what the verifier tells next of direct rounds; cancelling it ends the stream."""
+    async def next_led(self) -> LedRound | LeaseEnded:
+        """Return the next led round, or the lease's end; cancelling it ends the stream."""
         answer = await self._read()
         kind = answer.WhichOneof("message")
         try:
-            if kind == "direct_ended":
-                return direct_codec.direct_ended_from_pb(answer.direct_ended)
-            if kind != "direct_round":
-                raise CorruptModelOutput(f"the verifier answered {kind} to direct rounds")
-            told = direct_codec.direct_round_from_pb(answer.direct_round)
-            limits.check_tokens("tokens", told.block.tokens, self.model.vocab_size)
+            if kind == "lease_ended":
+                return lease_codec.lease_ended_from_pb(answer.lease_ended)
+            if kind != "led_round":
+                raise CorruptModelOutput(f"the verifier answered {kind} while it held a lease")
+            led = lease_codec.led_round_from_pb(answer.led_round)
+            limits.check_tokens("tokens", led.block.tokens, self.model.vocab_size)
         except InvalidRequest as error:
-            raise CorruptModelOutput(f"the verifier's direct round: {error}") from None
-        block = told.block
-        asked = Round(block.base, block.tokens, 1, block.parents, block.q)
-        return replace(told, verdict=self._checked(asked, told.verdict))
+            raise CorruptModelOutput(f"the verifier's led round: {error}") from None
+        block = led.block
+        request = Round(block.base, block.tokens, 1, block.parents, block.q)
+        return replace(led, verdict=self._checked(request, led.verdict))
 
     def _checked(self, request: Round, verdict: Verdict) -> Verdict:
         """Return the verdict if the contract allows it as an answer to request."""

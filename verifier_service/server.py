@@ -6,18 +6,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
 from foredraft.errors import InvalidRequest
 from foredraft.features import wire as features
-from foredraft.lease import DirectEnded, DirectRound
+from foredraft.lease import LeaseEnded, LedRound
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
 from foredraft.types import Verdict
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Connect, Drafters
-from verifier_service.lease import DirectRounds
+from verifier_service.lease import Lease
 from verifier_service.parallel.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
@@ -41,38 +41,38 @@ class VerifierServicer(
         await self.serve(context)
 
     async def session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
-        """Open a session and decide its rounds, and those that it leaves to this verifier."""
+        """Open a session and decide its rounds, and those that this verifier leads."""
         request = codec.verify_open_from_pb(opening)
         handle = await self._runner.open(request)
         with self.admitted(handle, stream):
             verify = partial(self._runner.verify, handle)
-            direct = DirectRounds(request, self._drafters, verify, partial(_tell, stream))
+            lease = Lease(request, self._drafters, verify, partial(_report, stream))
             opened = verifier_pb2.VerifyOpened(model=codec.model_to_pb(self._runner.info))
             await stream.write(verifier_pb2.VerifyResponse(opened=opened))
             try:
                 async with session_tasks() as tasks:
-                    leading = tasks.create_task(direct.run())
-                    await self._answer(stream, handle, direct)
+                    leading = tasks.create_task(lease.run())
+                    await self._answer(stream, handle, lease)
                     leading.cancel()
             finally:
-                await direct.close()
+                await lease.close()
 
-    async def _answer(self, stream: _Stream, handle: int, direct: DirectRounds) -> None:
+    async def _answer(self, stream: _Stream, handle: int, lease: Lease) -> None:
         """Do what a session asks for until it ends."""
         while (message := await stream.read()) is not None:
             kind = message.WhichOneof("message")
-            if kind == "drafter":
-                direct.attach(direct_codec.source_from_pb(message.drafter))
-            elif kind == "direct":
-                direct.allow(direct_codec.direct_from_pb(message.direct))
+            if kind == "draft_source":
+                lease.use_drafter(lease_codec.source_from_pb(message.draft_source))
+            elif kind == "grant":
+                lease.grant(lease_codec.grant_from_pb(message.grant))
             elif kind != "round":
                 raise InvalidRequest("only rounds may follow open", param="round")
-            elif direct.under_way:
-                raise InvalidRequest("a direct round is under way", param="round")
+            elif lease.active:
+                raise InvalidRequest("the verifier holds a lease", param="round")
             else:
                 asked = codec.round_from_pb(message.round)
                 verdict = await self._runner.verify(handle, asked)
-                direct.decided(asked, verdict)
+                lease.decided(asked, verdict)
                 verdict = await _chunked(stream, verdict)
                 answer = verifier_pb2.VerifyResponse(verdict=codec.verdict_to_pb(verdict))
                 await stream.write(answer)
@@ -87,15 +87,15 @@ async def _chunked(stream: _Stream, verdict: Verdict) -> Verdict:
     return replace(verdict, features=last) if chunks else verdict
 
 
-async def _tell(stream: _Stream, message: DirectRound | DirectEnded) -> None:
-    """Send what became of direct rounds."""
-    if isinstance(message, DirectEnded):
-        ended = direct_codec.direct_ended_to_pb(message)
-        await stream.write(verifier_pb2.VerifyResponse(direct_ended=ended))
+async def _report(stream: _Stream, message: LedRound | LeaseEnded) -> None:
+    """Send a led round, or the lease's end."""
+    if isinstance(message, LeaseEnded):
+        ended = lease_codec.lease_ended_to_pb(message)
+        await stream.write(verifier_pb2.VerifyResponse(lease_ended=ended))
         return
     message = replace(message, verdict=await _chunked(stream, message.verdict))
-    told = direct_codec.direct_round_to_pb(message)
-    await stream.write(verifier_pb2.VerifyResponse(direct_round=told))
+    led = lease_codec.led_round_to_pb(message)
+    await stream.write(verifier_pb2.VerifyResponse(led_round=led))
 
 
 class VerifierServer(ServiceServer):

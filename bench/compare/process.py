@@ -14,8 +14,8 @@ from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import SamplingParams
 from foredraft_cli.held_out import sampling
 from orchestrator.config import OrchestratorConfig
+from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import generate
-from orchestrator.memory import Memories
 from orchestrator.request import GenerationRequest, StepEvent
 
 # Row name, and whether drafts are looked up in the prompt.
@@ -39,7 +39,7 @@ class ProcessBench:
         self._peers = peers
         self._max_tokens = max_tokens
         self._peer_prompts = peer_prompts
-        self._memories = Memories()
+        self._states = ControllerStates()
 
     async def measure(
         self, prompts: Sequence[tuple[int, ...]], temperature: float, modes: Sequence[Mode]
@@ -85,8 +85,8 @@ class ProcessBench:
         start = time.perf_counter()
         config = options.applied_to(self._config)
         # Requests of one kind learn from each other, as they do where they are served.
-        memory = self._memories.of((params.temperature > 0, mode.name))
-        events = generate(request, engines.drafter, engines.verifier, config, memory=memory)
+        state = self._states.of((params.temperature > 0, mode.name))
+        events = generate(request, engines.drafter, engines.verifier, config, state=state)
         async for event in events:
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
@@ -94,4 +94,10 @@ class ProcessBench:
             else:
                 report = event.report
         assert report is not None
-        return Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)
+        return Run(
+            tuple(tokens),
+            seconds,
+            report.num_accepted,
+            report.num_draft_tokens,
+            report.draft_rounds,
+        )

@@ -46,7 +46,7 @@ class Row:
     speedup_low: float
     speedup_high: float
     mat: float
-    kept_per_drafted: float
+    acceptance_rate: float
     identical: float
     repetition: float
 
@@ -77,7 +77,7 @@ def row(
         speedup_low=low,
         speedup_high=high,
         mat=kept / rounds if rounds else 0.0,
-        kept_per_drafted=kept / drafted if drafted else 0.0,
+        acceptance_rate=kept / drafted if drafted else 0.0,
         identical=sum(same) / len(same),
         repetition=sum(repetition(run.tokens) for run in runs) / len(runs),
     )
@@ -110,7 +110,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
     )
     lines = [
         f"| {r.where} | {r.drafter} | {r.temperature:g} | {_against_plain(r)} "
-        f"| {r.mat:.2f} | {r.kept_per_drafted:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
+        f"| {r.mat:.2f} | {r.acceptance_rate:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
         for r in rows
     ]
     return head + "\n".join(lines) + "\n"

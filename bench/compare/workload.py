@@ -15,14 +15,18 @@ class Mode:
 
 
 PLAIN = Mode("plain", {"enabled": False})
-LOOKUP = Mode("n-gram lookup", {"proposal": "lookup"})
+LOOKUP = Mode("n-gram lookup", {"proposal": "lookup", "ngram": {"enabled": False}})
 
 
-def dlm(proposal: str, k: int | None = None) -> Mode:
-    """Return decoding with the diffusion drafter: a proposal, at a fixed length if k is given."""
-    options: dict[str, Any] = {"proposal": proposal}
-    name = f"dlm {proposal}"
+def dlm(name: str, k: int | None = None) -> Mode:
+    """Return decoding with the diffusion drafter, at a fixed length if k is given.
+
+    name is a proposal, or one after "ngram+": the text's own n-grams draft first.
+    """
+    first, _, rest = name.rpartition("+")
+    options: dict[str, Any] = {"proposal": rest, "ngram": {"enabled": first == "ngram"}}
+    row = f"dlm {name}"
     if k is not None:
         options["adl"] = {"name": "fixed", "k": k}
-        name += f" k={k}"
-    return Mode(name, options)
+        row += f" k={k}"
+    return Mode(row, options)

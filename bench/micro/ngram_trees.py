@@ -2,7 +2,7 @@
 
 Tokens committed per round, in one process, with trees of twelve nodes behind evenly spaced
 held-out prompts: grown from the model alone, with what the text tells beside it (`tree`), and where
-the text tells enough without asking the drafter at all (`hybrid`). Nothing here depends on the
+the text tells enough without asking the drafter at all (`ngram+tree`). Nothing here depends on the
 machine's speed.
 """
 
@@ -22,8 +22,8 @@ from deployments.config import DEFAULT_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft_cli.held_out import prompts, sampling
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
-from orchestrator.memory import Memory
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent
 
@@ -57,7 +57,7 @@ async def answers(
 ) -> list[Answer]:
     """Return what is decoded behind each text, and how."""
     options = SpeculativeOptions.model_validate(mode.options)
-    config, memory = options.applied_to(args.orchestrator), Memory()
+    config, state = options.applied_to(args.orchestrator), ControllerState()
     found: list[Answer] = []
     for index, text in enumerate(texts):
         name = f"{mode.name} {temperature} {index}"
@@ -70,7 +70,7 @@ async def answers(
             cache_salt=name,
         )
         tokens: list[int] = []
-        async for event in generate(request, at.drafter, at.verifier, config, memory=memory):
+        async for event in generate(request, at.drafter, at.verifier, config, state=state):
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
             else:
@@ -83,7 +83,9 @@ def line(name: str, temperature: float, found: Sequence[Answer]) -> str:
     reports = [answer.report for answer in found]
     rounds = sum(report.rounds for report in reports)
     tokens = sum(len(answer.tokens) for answer in found)
-    kept, drafted = (sum(getattr(r, what) for r in reports) for what in ("kept", "draft_rounds"))
+    kept, drafted = (
+        sum(getattr(r, what) for r in reports) for what in ("num_accepted", "draft_rounds")
+    )
     repeated = mean(repetition(answer.tokens) for answer in found)
     return (
         f"{temperature:5.1f} {name:22s} {tokens / rounds:10.2f} {kept / max(1, drafted):8.2f}"
@@ -98,7 +100,7 @@ async def run(file: Path, num_prompts: int, count: int) -> None:
     ways = (
         ("tree, without the text", without_text(args), "tree"),
         ("tree", args, "tree"),
-        ("hybrid", args, "hybrid"),
+        ("ngram+tree", args, "ngram+tree"),
     )
     for name, of_way, proposal in ways:
         async with engines(of_way) as at:

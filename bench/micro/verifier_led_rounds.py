@@ -1,8 +1,8 @@
 """Rounds led by the verifier and by the orchestrator: bench.micro.verifier_led_rounds.
 
-One local cluster; every prompt is decoded plainly, with rounds of the orchestrator, and with direct
-ones, in turn. Medians over prompts of tokens per second, of the speed against plain decoding beside
-it, and of direct rounds against the orchestrator's.
+One local cluster; every prompt is decoded plainly, with rounds led by the orchestrator, and with
+rounds led by the verifier, in turn. Medians over prompts of tokens per second, of the speed against
+plain decoding beside it, and of verifier-led rounds against the orchestrator's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from bench.compare.workload import PLAIN, Mode
+from bench.compare.workload import PLAIN, Mode, dlm
 from deployments.config import DEFAULT_FILE, read
 from deployments.serve.cluster import running
 from foredraft.client import CompletionClient
@@ -22,14 +22,15 @@ from foredraft_cli.held_out import prompts, sampling
 
 TEMPERATURES = (0.0, 0.8)
 MAX_TOKENS = 128
+BY_VERIFIER = "led by the verifier"
 
 
 def modes(rounds: int) -> list[Mode]:
-    """Return both ways of decoding, with each proposal that trees come from."""
+    """Return both ways of decoding, with trees alone and after the text's own n-grams."""
     return [
-        Mode(f"{proposal}, {name}", {"proposal": proposal, "direct_rounds": allowed})
-        for proposal in ("tree", "hybrid")
-        for name, allowed in (("by the orchestrator", 0), ("direct", rounds))
+        Mode(f"{drafts}, {name}", dlm(drafts).options | {"verifier_led_rounds": granted})
+        for drafts in ("tree", "ngram+tree")
+        for name, granted in (("led by the orchestrator", 0), (BY_VERIFIER, rounds))
     ]
 
 
@@ -54,7 +55,7 @@ def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
 async def run(count: int) -> None:
     """Print a table."""
     file, texts = read(DEFAULT_FILE), prompts(count)
-    ways = [PLAIN, *modes(file.application.args.orchestrator.direct_rounds)]
+    ways = [PLAIN, *modes(file.application.args.orchestrator.verifier_led_rounds)]
     with running(file) as cluster:
         async with CompletionClient(cluster.url) as client:
             await speeds(client, texts[:2], 0.0, ways)
@@ -63,9 +64,9 @@ async def run(count: int) -> None:
                 print(f"temperature {temperature:g}, {count} prompts x {MAX_TOKENS}")  # noqa: T201
                 before = found[PLAIN.name]
                 for name, speed in found.items():
-                    line = f"  {name:30} {median(speed):6.0f} tokens/s"
+                    line = f"  {name:36} {median(speed):6.0f} tokens/s"
                     line += f"  {ratio(speed, found[PLAIN.name]):5.2f}x of plain"
-                    if name.endswith("direct"):
+                    if name.endswith(BY_VERIFIER):
                         line += f"  {ratio(speed, before):5.2f}x of the orchestrator's"
                     print(line)  # noqa: T201
                     before = speed

@@ -47,7 +47,7 @@ class Experiment:
 
     def plot(self, name: str) -> Path:
         """Return the file of a plot."""
-        return self.folder / f"papers_{name}.png"
+        return self.folder / f"{self.plan.report}_{name}.png"
 
 
 def family_table(

@@ -20,10 +20,10 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
 from drafter_service.models.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
-from orchestrator.config import OrchestratorConfig
+from orchestrator.config import NgramConfig, OrchestratorConfig
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalDrafter
-from orchestrator.memory import Memory
 from orchestrator.ports import DrafterPort
 from orchestrator.request import GenerationRequest, StepEvent
 from verifier_service.load import load_target
@@ -53,7 +53,7 @@ class Pair:
             config.verifier.service,
         )
         self._models: tuple[DiffusionLM, PagedModel] | None = None
-        self._config = config.orchestrator.model_copy(update=_PATIENT)
+        self._config = config.orchestrator.model_copy(update=_PATIENT | {"ngram": NgramConfig()})
         self.plain = self.way("plain", enabled=False)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -78,9 +78,9 @@ class Pair:
         asked = SpeculativeOptions.model_validate(options)
         config = asked.applied_to(self._config)
         # Requests of one kind share it, as they do where they are served.
-        memory = Memory()
+        state = ControllerState()
         port = drafter or self._loaded.drafter
-        decode = partial(self._decode, port, config, asked.enabled, memory)
+        decode = partial(self._decode, port, config, asked.enabled, state)
         return Way(name, decode, _PROMISES[config.acceptance])
 
     async def _decode(
@@ -88,7 +88,7 @@ class Pair:
         drafter: DrafterPort,
         config: OrchestratorConfig,
         speculate: bool,
-        memory: Memory,
+        state: ControllerState,
         prompt: tuple[int, ...],
         sampling: SamplingParams,
         max_tokens: int,
@@ -109,17 +109,23 @@ class Pair:
         rounds: list[Spent] = []
         verifying_us = broken = 0
         started = time.perf_counter()
-        events = generate(request, timed, self._loaded.verifier, config, memory=memory)
+        events = generate(request, timed, self._loaded.verifier, config, state=state)
         async for event in events:
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
                 seconds = time.perf_counter() - started
                 verifying_us += event.stats.verify_timings.compute_us
-                broken += event.stats.kept < event.stats.drafted
+                broken += event.stats.num_accepted < event.stats.num_draft_tokens
                 rounds.append(_spent(event))
             else:
                 report = event.report
-        run = Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)
+        run = Run(
+            tuple(tokens),
+            seconds,
+            report.num_accepted,
+            report.num_draft_tokens,
+            report.draft_rounds,
+        )
         histogram = report.accepted_histogram
         return Decoded(
             run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6, tuple(rounds)
@@ -129,8 +135,8 @@ class Pair:
 def _spent(event: StepEvent) -> Spent:
     stats = event.stats
     return Spent(
-        stats.decision.length,
-        stats.drafted,
+        stats.decision.k,
+        stats.num_draft_tokens,
         len(event.tokens),
         stats.draft_wait_s,
         stats.verify_s,

@@ -29,6 +29,11 @@ class TimedStream:
         """What the drafter said of itself on open."""
         return self._stream.opened
 
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+        return self._stream.draining
+
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the other stream's block."""
         block = await self._stream.propose(request)

@@ -14,7 +14,12 @@ from typing import Any
 
 from deployments.config import HttpOptions, ServeFile, located
 from deployments.preflight import check_models
-from deployments.serve.platform import deployment_failures, prepare_environment, started_here
+from deployments.serve.platform import (
+    call_every_replica,
+    deployment_failures,
+    prepare_environment,
+    started_here,
+)
 from foredraft.errors import ConfigError, Unavailable
 
 _START_TIMEOUT_S = 180.0
@@ -79,12 +84,12 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             failures = deployment_failures(entry.name)
             raise Unavailable("; ".join(failures) or str(error)) from None
         url = f"http://{http.host}:{http.port}{entry.route_prefix.rstrip('/')}"
-        instances = handle.broadcast("instance").results(timeout_s=_START_TIMEOUT_S)
+        instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
         yield RunningCluster(url, wait_until_ready(url, instances))
         grace_s = entry.args.ingress.drain_s
         # Whatever is wrong with an ingress by now, it goes all the same.
         with suppress(Exception):
-            handle.broadcast("drain", grace_s).results(timeout_s=grace_s + _DRAIN_MARGIN_S)
+            call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
     finally:
         if not connected and started_here():
             serve.shutdown()

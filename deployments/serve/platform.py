@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from foredraft.errors import Unavailable
@@ -59,6 +60,20 @@ def started_here() -> bool:
 
     node = worker._global_node
     return node is not None and bool(node.head)
+
+
+def call_every_replica(
+    handle: DeploymentHandle[Any], method: str, *args: Any, timeout_s: float
+) -> list[Any]:
+    """Return what a method answers in each of a deployment's replicas.
+
+    Serve's handles block in no thread that runs an event loop, as its caller's may.
+    """
+    with ThreadPoolExecutor(1) as caller:
+        call = caller.submit(
+            lambda: list(handle.broadcast(method, *args).results(timeout_s=timeout_s))
+        )
+        return call.result()
 
 
 def deployment_failures(application: str) -> list[str]:

@@ -15,6 +15,7 @@ from foredraft import limits
 from foredraft.decoding.tree import check_parents
 from foredraft.errors import InvalidRequest
 from foredraft.types import (
+    NGRAM,
     Acceptance,
     Base,
     Candidates,
@@ -271,7 +272,7 @@ def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
         base_from_pb(m.base),
         tuple(m.tokens),
         tuple(m.parents),
-        _named("proposal", Proposal, m.proposal),
+        NGRAM if m.proposal == NGRAM else _named("proposal", Proposal, m.proposal),
         m.generated_len,
         m.bonus_guess if m.HasField("bonus_guess") else -1,
         timings_from_pb(m.timings),

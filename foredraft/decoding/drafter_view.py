@@ -1,4 +1,4 @@
-"""What a drafter's stream was last told, so that a proposal sends only what is new. Pure."""
+"""The prefix that a drafter's stream named last, so that a request sends only what is new. Pure."""
 
 from __future__ import annotations
 

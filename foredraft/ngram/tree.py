@@ -1,4 +1,4 @@
-"""Draft trees from nothing but the text: what followed its last tokens before. Pure."""
+"""Draft trees of the text's own n-grams: what followed its last tokens before. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,36 @@ from typing import NamedTuple
 
 from foredraft.decoding.tree import first_branch, is_path
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
-from foredraft.types import Base, DraftBlock, Proposal
+from foredraft.types import NGRAM, Base, DraftBlock
 
-LEAST = 1.5
-"""How many tokens of a tree must be expected to hold."""
+MIN_EXPECTED_TOKENS = 1.5
+"""How many tokens of a tree must be expected to be accepted."""
+MIN_NODE_PROB = 0.02
+"""The least probability of a node."""
 
 # A text of one token over and over would hold up the round.
 _PLACES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class TextTreeParams:
-    """How a text's tree is grown: its longest branch, how many of the text's last tokens tell, and
-    what it is worth, in occurrences, that anything else may come (index.mix). A node that the
-    text goes through with less than least_mass is left out, and all of a tree of which fewer than
-    `least` tokens can be expected to hold.
+class NgramParams:
+    """How n-gram trees are grown, depth tokens deep at most, of the text's last window tokens.
+
+    pseudocounts are the weights, in occurrences, against what followed the last 1, 2, ... tokens
+    (ngram.index.mix). A node less probable than min_node_prob is left out, and a whole tree of
+    which fewer than min_expected_tokens are expected to be accepted.
     """
 
-    least: float = LEAST
+    min_expected_tokens: float = MIN_EXPECTED_TOKENS
     depth: int = DEPTH
     window: int = WINDOW
     pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
-    least_mass: float = 0.02
+    min_node_prob: float = MIN_NODE_PROB
 
 
-class TextTree(NamedTuple):
+class NgramTree(NamedTuple):
     """Nodes, likeliest first, with parents as in decoding.tree; expected is how many of them will
-    hold, by the counts.
+    be accepted, by the counts.
     """
 
     tokens: tuple[int, ...]
@@ -43,13 +46,13 @@ class TextTree(NamedTuple):
     expected: float
 
 
-NOTHING = TextTree((), (), 0.0)
+NOTHING = NgramTree((), (), 0.0)
 
 
-def text_tree(
-    text: Sequence[int], num_nodes: int, params: TextTreeParams, stops: Set[int]
-) -> TextTree:
-    """Return the likeliest prefixes of what follows the text, behind a stop nothing.
+def ngram_tree(
+    text: Sequence[int], num_nodes: int, params: NgramParams, stops: Set[int]
+) -> NgramTree:
+    """Return the likeliest prefixes of what follows the text; nothing follows a stop token.
 
     Returns NOTHING where they are not likely enough.
     """
@@ -62,19 +65,19 @@ def text_tree(
     pushed = 0
 
     def push(parent: int, path: tuple[int, ...], mass: float) -> float:
-        """Add what may come behind a node; return how likely it is that any of it does."""
+        """Add what may follow a node; return how likely it is that any of it does."""
         nonlocal pushed
         following: list[int] = []
         shares: list[float] = []
         mix(following, shares, ngrams.followers(path), params.pseudocounts)
         for token, share in zip(following, shares, strict=True):
-            if mass * share >= params.least_mass:
+            if mass * share >= params.min_node_prob:
                 heappush(heap, (-mass * share, pushed, parent, (*path, token)))
                 pushed += 1
         return sum(shares)
 
     # Where the text is new, that is seen at its first token.
-    if push(-1, (), 1.0) * params.depth < params.least:
+    if push(-1, (), 1.0) * params.depth < params.min_expected_tokens:
         return NOTHING
     while heap and len(tokens) < num_nodes:
         negative, _, parent, path = heappop(heap)
@@ -83,20 +86,20 @@ def text_tree(
         expected -= negative
         if len(path) < params.depth and path[-1] not in stops:
             push(len(tokens) - 1, path, -negative)
-    found = TextTree(tuple(tokens), tuple(parents), expected)
-    return found if tokens and expected >= params.least else NOTHING
+    found = NgramTree(tuple(tokens), tuple(parents), expected)
+    return found if tokens and expected >= params.min_expected_tokens else NOTHING
 
 
-def text_block(
-    text: Sequence[int], base: Base, num_tokens: int, params: TextTreeParams, stops: Set[int]
+def ngram_block(
+    text: Sequence[int], base: Base, num_tokens: int, params: NgramParams, stops: Set[int]
 ) -> DraftBlock | None:
-    """Return a text's own tree of up to num_tokens nodes as a block of the proposal hybrid.
+    """Return a text's own tree of up to num_tokens nodes as a block.
 
-    None where too few of them can be expected to hold.
+    None where too few of them can be expected to be accepted.
     """
     if num_tokens <= 0:
         return None
-    tree = text_tree(text, num_tokens, params, stops)
+    tree = ngram_tree(text, num_tokens, params, stops)
     if not tree.tokens:
         return None
     trunk = first_branch(tree.parents)
@@ -105,6 +108,6 @@ def text_block(
         base,
         tree.tokens,
         () if is_path(tree.parents) else tree.parents,
-        Proposal.HYBRID,
+        NGRAM,
         generated_len=len(trunk) - stopped,
     )

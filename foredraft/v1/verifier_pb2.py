@@ -26,7 +26,7 @@ from foredraft.v1 import common_pb2 as foredraft_dot_v1_dot_common__pb2
 from foredraft.v1 import drafter_pb2 as foredraft_dot_v1_dot_drafter__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\x1a\x1a\x66oredraft/v1/drafter.proto\"\xc0\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x12,\n\x07\x64rafter\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.DraftSourceH\x00\x12&\n\x06\x64irect\x18\x04 \x01(\x0b\x32\x14.foredraft.v1.DirectH\x00\x42\t\n\x07message\"q\n\x0b\x44raftSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.DraftOpen\x12*\n\x04text\x18\x03 \x01(\x0b\x32\x1c.foredraft.v1.TextTreeParams\"h\n\x0eTextTreeParams\x12\r\n\x05least\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x14\n\x0cpseudocounts\x18\x04 \x03(\x01\x12\x12\n\nleast_mass\x18\x05 \x01(\x01\"n\n\x06\x44irect\x12\r\n\x05order\x18\x01 \x01(\r\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x04 \x01(\r\x12\r\n\x05round\x18\x05 \x01(\r\x12\r\n\x05\x61head\x18\x06 \x01(\x08\"\xba\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\t\x12\x15\n\rfeatures_hash\x18\x0f \x01(\t\x12\x15\n\rfeatures_from\x18\x10 \x01(\rB\x0b\n\t_logprobs\"\x83\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\"\xb5\x02\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12\x31\n\x0c\x64irect_round\x18\x05 \x01(\x0b\x32\x19.foredraft.v1.DirectRoundH\x00\x12\x31\n\x0c\x64irect_ended\x18\x06 \x01(\x0b\x32\x19.foredraft.v1.DirectEndedH\x00\x42\t\n\x07message\"\xb2\x01\n\x0b\x44irectRound\x12\'\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.DraftBlock\x12&\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.Verdict\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x0c\n\x04left\x18\x04 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x11\n\tran_ahead\x18\x06 \x01(\x08\x12\x0b\n\x03hit\x18\x07 \x01(\x08\"+\n\x0b\x44irectEnded\x12\r\n\x05order\x18\x01 \x01(\r\x12\r\n\x05\x66\x61ult\x18\x02 \x01(\t\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\x96\x02\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x10\n\x08\x66\x65\x61tures\x18\x08 \x01(\x0c\x12\x15\n\rcached_tokens\x18\t \x01(\r2Z\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\x1a\x1a\x66oredraft/v1/drafter.proto\"\xc3\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x12\x31\n\x0c\x64raft_source\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.DraftSourceH\x00\x12$\n\x05grant\x18\x04 \x01(\x0b\x32\x13.foredraft.v1.GrantH\x00\x42\t\n\x07message\"o\n\x0b\x44raftSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.DraftOpen\x12(\n\x05ngram\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.NgramParams\"v\n\x0bNgramParams\x12\x1b\n\x13min_expected_tokens\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x14\n\x0cpseudocounts\x18\x04 \x03(\x01\x12\x15\n\rmin_node_prob\x18\x05 \x01(\x01\"u\n\x05Grant\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x04 \x01(\r\x12\r\n\x05round\x18\x05 \x01(\r\x12\x11\n\trun_ahead\x18\x06 \x01(\x08\"\xba\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\t\x12\x15\n\rfeatures_hash\x18\x0f \x01(\t\x12\x15\n\rfeatures_from\x18\x10 \x01(\rB\x0b\n\t_logprobs\"\x83\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\"\xad\x02\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12+\n\tled_round\x18\x05 \x01(\x0b\x32\x16.foredraft.v1.LedRoundH\x00\x12/\n\x0blease_ended\x18\x06 \x01(\x0b\x32\x18.foredraft.v1.LeaseEndedH\x00\x42\t\n\x07message\"\xbc\x01\n\x08LedRound\x12\'\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.DraftBlock\x12&\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.Verdict\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0brounds_left\x18\x04 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x11\n\tran_ahead\x18\x06 \x01(\x08\x12\x0b\n\x03hit\x18\x07 \x01(\x08\"(\n\nLeaseEnded\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\r\n\x05\x66\x61ult\x18\x02 \x01(\t\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\x96\x02\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x10\n\x08\x66\x65\x61tures\x18\x08 \x01(\x0c\x12\x15\n\rcached_tokens\x18\t \x01(\r2Z\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,27 +34,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foredraft.v1.verifier_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VERIFYREQUEST']._serialized_start=101
-  _globals['_VERIFYREQUEST']._serialized_end=293
-  _globals['_DRAFTSOURCE']._serialized_start=295
-  _globals['_DRAFTSOURCE']._serialized_end=408
-  _globals['_TEXTTREEPARAMS']._serialized_start=410
-  _globals['_TEXTTREEPARAMS']._serialized_end=514
-  _globals['_DIRECT']._serialized_start=516
-  _globals['_DIRECT']._serialized_end=626
-  _globals['_VERIFYOPEN']._serialized_start=629
-  _globals['_VERIFYOPEN']._serialized_end=1071
-  _globals['_ROUND']._serialized_start=1074
-  _globals['_ROUND']._serialized_end=1205
-  _globals['_VERIFYRESPONSE']._serialized_start=1208
-  _globals['_VERIFYRESPONSE']._serialized_end=1517
-  _globals['_DIRECTROUND']._serialized_start=1520
-  _globals['_DIRECTROUND']._serialized_end=1698
-  _globals['_DIRECTENDED']._serialized_start=1700
-  _globals['_DIRECTENDED']._serialized_end=1743
-  _globals['_VERIFYOPENED']._serialized_start=1745
-  _globals['_VERIFYOPENED']._serialized_end=1799
-  _globals['_VERDICT']._serialized_start=1802
-  _globals['_VERDICT']._serialized_end=2080
-  _globals['_VERIFIERSERVICE']._serialized_start=2082
-  _globals['_VERIFIERSERVICE']._serialized_end=2172
+  _globals['_VERIFYREQUEST']._serialized_end=296
+  _globals['_DRAFTSOURCE']._serialized_start=298
+  _globals['_DRAFTSOURCE']._serialized_end=409
+  _globals['_NGRAMPARAMS']._serialized_start=411
+  _globals['_NGRAMPARAMS']._serialized_end=529
+  _globals['_GRANT']._serialized_start=531
+  _globals['_GRANT']._serialized_end=648
+  _globals['_VERIFYOPEN']._serialized_start=651
+  _globals['_VERIFYOPEN']._serialized_end=1093
+  _globals['_ROUND']._serialized_start=1096
+  _globals['_ROUND']._serialized_end=1227
+  _globals['_VERIFYRESPONSE']._serialized_start=1230
+  _globals['_VERIFYRESPONSE']._serialized_end=1531
+  _globals['_LEDROUND']._serialized_start=1534
+  _globals['_LEDROUND']._serialized_end=1722
+  _globals['_LEASEENDED']._serialized_start=1724
+  _globals['_LEASEENDED']._serialized_end=1764
+  _globals['_VERIFYOPENED']._serialized_start=1766
+  _globals['_VERIFYOPENED']._serialized_end=1820
+  _globals['_VERDICT']._serialized_start=1823
+  _globals['_VERDICT']._serialized_end=2101
+  _globals['_VERIFIERSERVICE']._serialized_start=2103
+  _globals['_VERIFIERSERVICE']._serialized_end=2193
 # @@protoc_insertion_point(module_scope)

@@ -9,56 +9,56 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("open", "round", "drafter", "direct")
+    __slots__ = ("open", "round", "draft_source", "grant")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    DRAFTER_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
     open: VerifyOpen
     round: Round
-    drafter: DraftSource
-    direct: Direct
-    def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., drafter: _Optional[_Union[DraftSource, _Mapping]] = ..., direct: _Optional[_Union[Direct, _Mapping]] = ...) -> None: ...
+    draft_source: DraftSource
+    grant: Grant
+    def __init__(self, open: _Optional[_Union[VerifyOpen, _Mapping]] = ..., round: _Optional[_Union[Round, _Mapping]] = ..., draft_source: _Optional[_Union[DraftSource, _Mapping]] = ..., grant: _Optional[_Union[Grant, _Mapping]] = ...) -> None: ...
 
 class DraftSource(_message.Message):
-    __slots__ = ("address", "open", "text")
+    __slots__ = ("address", "open", "ngram")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
+    NGRAM_FIELD_NUMBER: _ClassVar[int]
     address: str
     open: _drafter_pb2.DraftOpen
-    text: TextTreeParams
-    def __init__(self, address: _Optional[str] = ..., open: _Optional[_Union[_drafter_pb2.DraftOpen, _Mapping]] = ..., text: _Optional[_Union[TextTreeParams, _Mapping]] = ...) -> None: ...
+    ngram: NgramParams
+    def __init__(self, address: _Optional[str] = ..., open: _Optional[_Union[_drafter_pb2.DraftOpen, _Mapping]] = ..., ngram: _Optional[_Union[NgramParams, _Mapping]] = ...) -> None: ...
 
-class TextTreeParams(_message.Message):
-    __slots__ = ("least", "depth", "window", "pseudocounts", "least_mass")
-    LEAST_FIELD_NUMBER: _ClassVar[int]
+class NgramParams(_message.Message):
+    __slots__ = ("min_expected_tokens", "depth", "window", "pseudocounts", "min_node_prob")
+    MIN_EXPECTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     PSEUDOCOUNTS_FIELD_NUMBER: _ClassVar[int]
-    LEAST_MASS_FIELD_NUMBER: _ClassVar[int]
-    least: float
+    MIN_NODE_PROB_FIELD_NUMBER: _ClassVar[int]
+    min_expected_tokens: float
     depth: int
     window: int
     pseudocounts: _containers.RepeatedScalarFieldContainer[float]
-    least_mass: float
-    def __init__(self, least: _Optional[float] = ..., depth: _Optional[int] = ..., window: _Optional[int] = ..., pseudocounts: _Optional[_Iterable[float]] = ..., least_mass: _Optional[float] = ...) -> None: ...
+    min_node_prob: float
+    def __init__(self, min_expected_tokens: _Optional[float] = ..., depth: _Optional[int] = ..., window: _Optional[int] = ..., pseudocounts: _Optional[_Iterable[float]] = ..., min_node_prob: _Optional[float] = ...) -> None: ...
 
-class Direct(_message.Message):
-    __slots__ = ("order", "rounds", "num_tokens", "deadline_us", "round", "ahead")
-    ORDER_FIELD_NUMBER: _ClassVar[int]
+class Grant(_message.Message):
+    __slots__ = ("seq", "rounds", "num_draft_tokens", "deadline_us", "round", "run_ahead")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
-    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
-    AHEAD_FIELD_NUMBER: _ClassVar[int]
-    order: int
+    RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    seq: int
     rounds: int
-    num_tokens: int
+    num_draft_tokens: int
     deadline_us: int
     round: int
-    ahead: bool
-    def __init__(self, order: _Optional[int] = ..., rounds: _Optional[int] = ..., num_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., ahead: _Optional[bool] = ...) -> None: ...
+    run_ahead: bool
+    def __init__(self, seq: _Optional[int] = ..., rounds: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., run_ahead: _Optional[bool] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
     __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from")
@@ -111,46 +111,46 @@ class Round(_message.Message):
     def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
-    __slots__ = ("opened", "verdict", "draining", "features", "direct_round", "direct_ended")
+    __slots__ = ("opened", "verdict", "draining", "features", "led_round", "lease_ended")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_ROUND_FIELD_NUMBER: _ClassVar[int]
-    DIRECT_ENDED_FIELD_NUMBER: _ClassVar[int]
+    LED_ROUND_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ENDED_FIELD_NUMBER: _ClassVar[int]
     opened: VerifyOpened
     verdict: Verdict
     draining: _common_pb2.Draining
     features: _common_pb2.FeatureChunk
-    direct_round: DirectRound
-    direct_ended: DirectEnded
-    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., direct_round: _Optional[_Union[DirectRound, _Mapping]] = ..., direct_ended: _Optional[_Union[DirectEnded, _Mapping]] = ...) -> None: ...
+    led_round: LedRound
+    lease_ended: LeaseEnded
+    def __init__(self, opened: _Optional[_Union[VerifyOpened, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., led_round: _Optional[_Union[LedRound, _Mapping]] = ..., lease_ended: _Optional[_Union[LeaseEnded, _Mapping]] = ...) -> None: ...
 
-class DirectRound(_message.Message):
-    __slots__ = ("block", "verdict", "num_tokens", "left", "draft_us", "ran_ahead", "hit")
+class LedRound(_message.Message):
+    __slots__ = ("block", "verdict", "num_draft_tokens", "rounds_left", "draft_us", "ran_ahead", "hit")
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
-    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    LEFT_FIELD_NUMBER: _ClassVar[int]
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_LEFT_FIELD_NUMBER: _ClassVar[int]
     DRAFT_US_FIELD_NUMBER: _ClassVar[int]
     RAN_AHEAD_FIELD_NUMBER: _ClassVar[int]
     HIT_FIELD_NUMBER: _ClassVar[int]
     block: _drafter_pb2.DraftBlock
     verdict: Verdict
-    num_tokens: int
-    left: int
+    num_draft_tokens: int
+    rounds_left: int
     draft_us: int
     ran_ahead: bool
     hit: bool
-    def __init__(self, block: _Optional[_Union[_drafter_pb2.DraftBlock, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., num_tokens: _Optional[int] = ..., left: _Optional[int] = ..., draft_us: _Optional[int] = ..., ran_ahead: _Optional[bool] = ..., hit: _Optional[bool] = ...) -> None: ...
+    def __init__(self, block: _Optional[_Union[_drafter_pb2.DraftBlock, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, _Mapping]] = ..., num_draft_tokens: _Optional[int] = ..., rounds_left: _Optional[int] = ..., draft_us: _Optional[int] = ..., ran_ahead: _Optional[bool] = ..., hit: _Optional[bool] = ...) -> None: ...
 
-class DirectEnded(_message.Message):
-    __slots__ = ("order", "fault")
-    ORDER_FIELD_NUMBER: _ClassVar[int]
+class LeaseEnded(_message.Message):
+    __slots__ = ("seq", "fault")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
-    order: int
+    seq: int
     fault: str
-    def __init__(self, order: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
+    def __init__(self, seq: _Optional[int] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class VerifyOpened(_message.Message):
     __slots__ = ("model",)

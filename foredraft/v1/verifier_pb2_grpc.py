@@ -61,11 +61,11 @@ class VerifierServiceServicer:
         3. -> round{base, draft}
         4. <- verdict{base, accepted, next_tokens}
         ... 3 and 4 repeat, one round at a time. The end of the stream frees the state.
-        A session may also let the verifier fetch drafts itself, so that a round takes two messages
-        between the services instead of four:
-        5. -> drafter{address, open}, direct{order, rounds, num_tokens, ...}
-        6. <- direct_round{block, verdict}, as many as are allowed or the text takes
-        7. <- direct_ended{order, fault}; until then the session asks for no round of its own
+        A session may also grant the verifier a lease: it then asks the drafter itself, and a round
+        takes two messages between the services instead of four:
+        5. -> draft_source{address, open}, grant{seq, rounds, num_draft_tokens, ...}
+        6. <- led_round{block, verdict}, as many as are granted or the text takes
+        7. <- lease_ended{seq, fault}; until then the session sends no round of its own
         A repeated round is answered with the same verdict. Errors: INVALID_ARGUMENT (a field is out of
         range), FAILED_PRECONDITION (base is not the session's prefix), RESOURCE_EXHAUSTED (no room in
         the KV cache), UNAVAILABLE (draining), DATA_LOSS (logits are not finite).

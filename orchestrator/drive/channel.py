@@ -1,4 +1,4 @@
-"""A bounded hand-over of events from one producer task to one consumer."""
+"""A bounded channel of events from one producer task to one consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Handoff(Generic[T]):
+class BoundedChannel(Generic[T]):
     """An async iterator over what one task puts in; put waits while `limit` items are unread.
 
     Unlike asyncio.Queue it can be ended, from any state and without waiting.
@@ -23,7 +23,7 @@ class Handoff(Generic[T]):
         self._writer: asyncio.Future[None] | None = None
 
     async def put(self, item: T) -> None:
-        """Hand over item, waiting for room."""
+        """Put an item in, waiting for room."""
         while len(self._items) >= self._limit:
             self._writer = asyncio.get_running_loop().create_future()
             await self._writer
@@ -35,7 +35,7 @@ class Handoff(Generic[T]):
         self._ended = True
         _wake(self._reader)
 
-    def __aiter__(self) -> Handoff[T]:
+    def __aiter__(self) -> BoundedChannel[T]:
         return self
 
     async def __anext__(self) -> T:

@@ -16,13 +16,13 @@ class Closable(Protocol):
         """End it; never raises."""
 
 
-class Closing:
-    """The closings of one session."""
+class BackgroundCloser:
+    """Closes the streams of one session."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, stream: Closable) -> None:
+    def close(self, stream: Closable) -> None:
         """Start closing a stream."""
         task = asyncio.create_task(stream.close())
         self._tasks.add(task)

@@ -13,14 +13,14 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.lease import DirectEnded, DirectRound
+from foredraft.lease import LeaseEnded, LedRound
 from foredraft.types import Round, Timings
 from orchestrator.config import OrchestratorConfig
-from orchestrator.drive.closing import Closing
-from orchestrator.drive.lease import DirectStream, Lead, Order
+from orchestrator.drive.closing import BackgroundCloser
+from orchestrator.drive.lease import LeaseClient
 from orchestrator.ports import VerifierPort, VerifyStream
+from orchestrator.session.commit import Step
 from orchestrator.session.session import Session
-from orchestrator.session.step import Step
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +35,18 @@ class Verifying:
         self,
         port: VerifierPort,
         session: Session,
+        lease: LeaseClient,
         config: OrchestratorConfig,
-        max_draft: int,
-        closing: Closing,
+        max_k: int,
+        closer: BackgroundCloser,
     ) -> None:
         self._port = port
         self._session = session
+        self._lease = lease
         self._config = config
-        self._max_draft = max_draft
-        self._closing = closing
+        self._max_k = max_k
+        self._closer = closer
         self._stream: VerifyStream | None = None
-        self._lead: Lead | None = None
         self._anchored = False
         self._opens = 0
 
@@ -84,13 +85,13 @@ class Verifying:
             self._anchored = True
             return
         if old is not None:
-            self._closing.begin(old)
+            self._closer.close(old)
 
-    async def verify(self, asked: Round) -> tuple[Step, Timings]:
-        """Return the step that the verdict on `asked` makes, and the verifier's timings.
+    async def verify(self, request: Round) -> tuple[Step, Timings]:
+        """Return the step that the verdict on a round makes, and the verifier's timings.
 
         When the replica is lost, the session is opened on another one with the committed prefix and
-        the round is asked again, under a new number, so that an old verdict cannot count for it.
+        the round is sent again, under a new number, so that an old verdict cannot count for it.
         Raises the last error after config.verifier_retry.attempts failures in a row.
         """
         failures = 0
@@ -99,8 +100,8 @@ class Verifying:
                 if self._stream is None:
                     self._stream = await self._open()
                     # The lost round's draft, if it had one, is at hand again.
-                    asked = self._session.next_round(self._config.fallback_steps)
-                return await self._ask(self._stream, asked)
+                    request = self._session.next_round(self._config.fallback_steps)
+                return await self._verdict(self._stream, request)
             except LOST as error:
                 failures += 1
                 self._lose()
@@ -110,21 +111,19 @@ class Verifying:
                 failures += 1
                 await self._pause(failures, error)
 
-    async def direct(self, order: Order | None) -> tuple[Step, DirectRound] | DirectEnded | None:
-        """Return the next round that the verifier leads, or why it waits to be asked now.
+    async def led_round(self, k: int, run_ahead: bool) -> tuple[Step, LedRound] | LeaseEnded | None:
+        """Return the next round if the verifier leads it, as LeaseClient.next_led decides.
 
-        Without an order it is asked to stop. None says that it does not lead, or is lost: ask it.
+        None, too, if the verifier is lost: the next round opens the session elsewhere.
         """
-        if self._lead is None:
-            return None
         try:
             async with asyncio.timeout(self._config.verify_timeout_s):
-                told = await self._lead.follow(order, self._session.base.round)
-            if isinstance(told, DirectRound):
-                return self._session.direct_arrived(told), told
-            return told
+                answer = await self._lease.next_led(k, run_ahead)
+            if isinstance(answer, LedRound):
+                return self._session.led_round_arrived(answer), answer
+            return answer
         except TimeoutError:
-            log.warning("verifier lost (it told nothing in time)")
+            log.warning("verifier lost (no round in time while it held a lease)")
         except LOST as error:
             log.warning("verifier lost (%s)", error)
         self._lose()
@@ -133,31 +132,32 @@ class Verifying:
     def close(self) -> None:
         """Start closing the stream."""
         if self._stream is not None:
-            self._closing.begin(self._stream)
-            self._stream = self._lead = None
+            self._closer.close(self._stream)
+            self._stream = None
+        self._lease.verifier_closed()
 
     async def _open(self) -> VerifyStream:
         try:
             async with asyncio.timeout(self._config.open_timeout_s):
                 stream = await self._port.open(
-                    self._session.verify_open(self._max_draft, self._config.acceptance)
+                    self._session.verify_open(self._max_k, self._config.acceptance)
                 )
         except TimeoutError:
             raise DeadlineExceeded("no verifier took the session in time") from None
         try:
             self._session.verifier_opened(stream.model)
         except Unavailable:
-            self._closing.begin(stream)
+            self._closer.close(stream)
             raise
         self._anchored = False
-        self._lead = Lead(stream) if isinstance(stream, DirectStream) else None
+        self._lease.verifier_opened(stream)
         self._opens += 1
         return stream
 
-    async def _ask(self, stream: VerifyStream, asked: Round) -> tuple[Step, Timings]:
+    async def _verdict(self, stream: VerifyStream, request: Round) -> tuple[Step, Timings]:
         try:
             async with asyncio.timeout(self._config.verify_timeout_s):
-                verdict = await stream.verify(asked)
+                verdict = await stream.verify(request)
         except TimeoutError:
             raise DeadlineExceeded("the verifier did not answer in time") from None
         step = self._session.verdict_arrived(verdict)

@@ -13,24 +13,24 @@ S = TypeVar("S")
 class Observation:
     """What one draft block came to, in tokens.
 
-    asked is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that turned
-    out to be the target's. foretold says whether the round came out as run-ahead predicts, None
-    where it predicts nothing. places are where in the block the accepted tokens stood: of a path
+    requested_k is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that
+    turned out to be the target's. predicted says whether the round's outcome was a predicted one,
+    None where none is predicted. places are where in the block the accepted tokens stood: of a path
     the first ones, of a tree one branch's.
     """
 
-    asked: int
+    requested_k: int
     generated_len: int
     accepted: int
-    foretold: bool | None = None
+    predicted: bool | None = None
     places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one round took: draft tokens asked for (0: plain), tokens committed, seconds."""
+    """What one round took: draft tokens requested (0: plain), tokens committed, seconds."""
 
-    asked: int
+    requested_k: int
     tokens: int
     seconds: float
 
@@ -39,8 +39,8 @@ class DraftLengthController(Protocol[S]):
     """Picks draft lengths; its state belongs to one session and one drafter."""
 
     @property
-    def longest(self) -> int:
-        """The largest length that next_length can return."""
+    def max_k(self) -> int:
+        """The largest k that next_k can return."""
 
     @property
     def learns(self) -> bool:
@@ -55,11 +55,11 @@ class DraftLengthController(Protocol[S]):
     def spent(self, state: S, cost: Cost) -> S:
         """Return the state after one more round, drafted for or plain."""
 
-    def next_length(self, state: S) -> int:
+    def next_k(self, state: S) -> int:
         """Return the number of tokens to draft next; 0 means plain decoding."""
 
     def explain(self, state: S) -> str:
-        """Return in a few words why next_length is what it is."""
+        """Return in a few words why next_k is what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class DiffuSpecState:
 
     generated: float
     accepted: float
-    length: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DiffuSpecController:
     learns: ClassVar[bool] = False
 
     @property
-    def longest(self) -> int:
+    def max_k(self) -> int:
         return self.k_max
 
     def initial(self) -> DiffuSpecState:
@@ -91,7 +91,7 @@ class DiffuSpecController:
 
     def update(self, state: DiffuSpecState, observation: Observation) -> DiffuSpecState:
         # Eq. 8 caps L_gen at k_t; once more here, to keep a drafter's nonsense out of the averages.
-        gen = min(observation.generated_len, observation.asked)
+        gen = min(observation.generated_len, observation.requested_k)
         generated = (1 - self.rho) * state.generated + self.rho * gen
         accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted
         wanted = math.ceil(generated + (self.delta if accepted >= generated else 0.0))
@@ -100,8 +100,8 @@ class DiffuSpecController:
     def spent(self, state: DiffuSpecState, cost: Cost) -> DiffuSpecState:
         return state
 
-    def next_length(self, state: DiffuSpecState) -> int:
-        return state.length
+    def next_k(self, state: DiffuSpecState) -> int:
+        return state.k
 
     def explain(self, state: DiffuSpecState) -> str:
         grows = f" + {self.delta:g}" if state.accepted >= state.generated else ""
@@ -110,10 +110,10 @@ class DiffuSpecController:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceState:
-    """The moving average of accepted lengths, and the next length."""
+    """The moving average of accepted lengths, and the next draft length."""
 
     accepted: float
-    length: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class AcceptanceController:
     """Follows acceptance alone, as Minions does: ceil(average L_acc) + delta, within guardrails.
 
     Where text goes on for ever, L_gen equals k and Eq. 10 never shortens a block; this does. The
-    average starts at k_start - delta, and delta is what lets the length grow again.
+    average starts at k_start - delta, and delta is what lets k grow again.
     """
 
     k_min: int
@@ -133,7 +133,7 @@ class AcceptanceController:
     learns: ClassVar[bool] = False
 
     @property
-    def longest(self) -> int:
+    def max_k(self) -> int:
         return self.k_max
 
     def initial(self) -> AcceptanceState:
@@ -147,8 +147,8 @@ class AcceptanceController:
     def spent(self, state: AcceptanceState, cost: Cost) -> AcceptanceState:
         return state
 
-    def next_length(self, state: AcceptanceState) -> int:
-        return state.length
+    def next_k(self, state: AcceptanceState) -> int:
+        return state.k
 
     def explain(self, state: AcceptanceState) -> str:
         return f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
@@ -163,7 +163,7 @@ class FixedController:
     learns: ClassVar[bool] = False
 
     @property
-    def longest(self) -> int:
+    def max_k(self) -> int:
         return self.k
 
     def initial(self) -> None:
@@ -175,7 +175,7 @@ class FixedController:
     def spent(self, state: None, cost: Cost) -> None:
         return None
 
-    def next_length(self, state: None) -> int:
+    def next_k(self, state: None) -> int:
         return self.k
 
     def explain(self, state: None) -> str:

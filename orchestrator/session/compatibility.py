@@ -8,7 +8,7 @@ from foredraft.decoding.tree import ROOT, explicit
 from foredraft.types import DraftBlock, ModelInfo
 
 
-def same(one: ModelInfo, other: ModelInfo) -> bool:
+def same_target(one: ModelInfo, other: ModelInfo) -> bool:
     """Return whether two verifiers give the same tokens: the same weights, both exact or neither.
 
     How far one that is not exact strays was measured, and is never the same twice.
@@ -17,7 +17,7 @@ def same(one: ModelInfo, other: ModelInfo) -> bool:
     return exact and replace(one, numerics="") == replace(other, numerics="")
 
 
-def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
+def why_incompatible(drafter: ModelInfo, target: ModelInfo) -> str | None:
     """Return why a drafter cannot serve a target, None if it can.
 
     With one tokenizer, sizes differ by padding: the token ids in use are the same. What a drafter
@@ -27,7 +27,7 @@ def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
         return f"drafter {drafter.name} has another tokenizer than target {target.name}"
     needed = (drafter.features_hash, drafter.features_width)
     if drafter.features_hash and needed != (target.features_hash, target.features_width):
-        return f"drafter {drafter.name} needs features that target {target.name} does not tell"
+        return f"drafter {drafter.name} needs features that target {target.name} does not have"
     if drafter.vocab_size != target.vocab_size and not target.tokenizer_hash:
         return f"drafter {drafter.name} has another vocabulary than target {target.name}"
     ends, known = set(drafter.eos_token_ids), set(target.eos_token_ids)
@@ -39,8 +39,8 @@ def differ(drafter: ModelInfo, target: ModelInfo) -> str | None:
     return None
 
 
-def within(block: DraftBlock, vocab_size: int) -> DraftBlock:
-    """Return what is left of a block without the tokens, and what hangs on them, beyond a size."""
+def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
+    """Return a block without the tokens from vocab_size on, and without what follows them."""
     if max((*block.tokens, block.bonus_guess), default=0) < vocab_size:
         return block
     parents = explicit(block.parents, len(block.tokens))

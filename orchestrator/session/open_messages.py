@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from foredraft.decoding.committed_prefix import CommittedPrefix
 from foredraft.noise.streams import DRAFT, substream
 from foredraft.types import Acceptance, DraftOpen, DraftParams, Proposal, VerifyOpen
 from orchestrator.request import GenerationRequest
-from orchestrator.session.committed_prefix import CommittedPrefix
 
 
 def verify_open(
@@ -18,13 +18,13 @@ def verify_open(
     features: tuple[str, int],
 ) -> VerifyOpen:
     """Return the open for a verifier; features are FeatureRelay.ask's."""
-    wanted = request.max_new_tokens - len(prefix.generated)
+    tokens_left = request.max_new_tokens - len(prefix.generated)
     return VerifyOpen(
         request.session_id,
         tuple(prefix.tokens),
         request.sampling,
-        wanted,
-        min(max_draft, wanted - 1),
+        tokens_left,
+        min(max_draft, tokens_left - 1),
         request.stop_token_ids,
         acceptance,
         replace(request.logits, prompt_len=len(request.prompt)),
@@ -47,7 +47,7 @@ def draft_open(
     """Return the open for a drafter.
 
     Only the rule coupled may see drafts made with the target's own noise: under any other, which of
-    them were refused would tell of the noise that later tokens are drawn with.
+    them were rejected would depend on the noise that later tokens are drawn with.
     """
     sampling = request.sampling
     if acceptance is not Acceptance.COUPLED:

@@ -13,7 +13,8 @@ from foredraft.client import CompletionClient
 from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -31,7 +32,7 @@ def _always_drafting(file: ServeFile) -> ServeFile:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RunningCluster]:
     file = _always_drafting(read(DEFAULT_FILE))
-    http = file.http_options.model_copy(update={"port": _free_port()})
+    http = file.http_options.model_copy(update={"port": free_port()})
     with running(file.model_copy(update={"http_options": http})) as started:
         yield started
 

@@ -35,9 +35,10 @@ def configuration(
 ) -> ServeFile:
     args = {
         "orchestrator": {
-            "proposal": "hybrid",
+            "proposal": "tree",
+            "ngram": {"enabled": True},
             "adl": {"name": "fixed", "k": 6},
-            "direct_rounds": 4,
+            "verifier_led_rounds": 4,
         },
         "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_block": 8}},
         "verifier": {"service": {"model": str(target), "kv_tokens": 4096}},
@@ -111,10 +112,14 @@ async def test_each_of_its_ends_ends_a_text(served: Served, enabled: bool) -> No
 @pytest.mark.parametrize("temperature", [0, 0.8])
 async def test_it_decodes_alike_with_drafts_and_without(served: Served, temperature: float) -> None:
     drafted = kept = 0
-    for proposal in ("hybrid", "coupled", "lookup"):
+    for speculative in (
+        {},
+        {"proposal": "coupled", "ngram": {"enabled": False}},
+        {"proposal": "lookup"},
+    ):
         body = {"max_tokens": 100, "temperature": temperature, "seed": 7}
         plain, _ = await choice(served, body | {"speculative": {"enabled": False}})
-        fast, report = await choice(served, body | {"speculative": {"proposal": proposal}})
+        fast, report = await choice(served, body | {"speculative": speculative})
         assert report["drafter_refusal"] is None
         drafted += report["num_draft_tokens"]
         kept += report["num_accepted_draft_tokens"]

@@ -47,13 +47,17 @@ def reconciles(got: Collected, report: SpeculationReport) -> None:
     """The report's sums are those of the tokens and of the steps."""
     origins = [c.origin for step in got.steps for c in step.tokens]
     assert report.tokens == len(got.tokens) == len(origins)
-    assert report.kept == origins.count(Origin.KEPT) == sum(s.stats.kept for s in got.steps)
+    assert (
+        report.num_accepted
+        == origins.count(Origin.KEPT)
+        == sum(s.stats.num_accepted for s in got.steps)
+    )
     assert report.rounds == len(got.steps)
-    assert report.drafted == sum(s.stats.drafted for s in got.steps)
+    assert report.num_draft_tokens == sum(s.stats.num_draft_tokens for s in got.steps)
     assert report.draft_rounds == sum(report.accepted_histogram.values())
-    assert report.kept == sum(n * count for n, count in report.accepted_histogram.items())
-    assert report.run_ahead_hits <= report.run_ahead_asked
-    assert 0 <= report.kept_per_drafted <= 1 and 0 <= report.run_ahead_hit_rate <= 1
+    assert report.num_accepted == sum(n * count for n, count in report.accepted_histogram.items())
+    assert report.run_ahead_hits <= report.run_ahead_rounds
+    assert 0 <= report.acceptance_rate <= 1 and 0 <= report.run_ahead_hit_rate <= 1
 
 
 def wrong(at: int, every: int = 1) -> DraftScript:

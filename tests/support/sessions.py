@@ -18,9 +18,13 @@ def opened_session(max_new: int = 20, **fields: object) -> Session:
 
 
 def ask(session: Session, length: int) -> Propose:
-    asked = session.draft_request(length)
+    asked = session.next_draft(length)
     assert asked is not None
     return asked
+
+
+def run_ahead(session: Session, k: int) -> Propose | None:
+    return next(iter(session.drafts_ahead(k)), None)
 
 
 def answer(asked: Propose, *tokens: int, bonus: int = -1) -> tuple[Propose, DraftBlock]:

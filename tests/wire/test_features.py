@@ -10,7 +10,7 @@ import torch
 from foredraft import limits
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from orchestrator.memory import Memory
+from orchestrator.controller_state import ControllerState
 from tests.support.families.dflash import HIDDEN, as_tensor, fused, write_drafter
 from tests.support.families.served_dflash import (
     PROMPT,
@@ -38,7 +38,7 @@ async def test_decoding_is_lossless_and_features_are_those_of_transformers(
     assert report.draft_rounds > 10
     # The target's noise, which it shares, lets even a random drafter be right; greedily it is not.
     assert report.kept > 10 or temperature == 0
-    assert report.run_ahead_asked == 0
+    assert report.run_ahead_rounds == 0
     # Not asked for before the drafter said that it needs them; then from the first token on.
     hashes = [each.features_hash for each in told.opens]
     assert hashes == ["", read_fusion(checkpoints.drafter).hash]
@@ -62,10 +62,10 @@ async def test_what_the_last_request_learnt_saves_the_next_one_a_move(
         verifying(checkpoints.target, checkpoints.drafter) as verifier,
         drafting(checkpoints) as drafter,
     ):
-        memory, told = Memory(), Watched(verifier)
-        first, report = await decoded(drafter, told, memory=memory)
+        state, told = ControllerState(), Watched(verifier)
+        first, report = await decoded(drafter, told, state=state)
         assert report.verifier_moves == 1
-        again, report = await decoded(drafter, told, memory=memory)
+        again, report = await decoded(drafter, told, state=state)
         assert (again, report.verifier_moves) == (first, 0)
         assert report.draft_rounds > 3
 

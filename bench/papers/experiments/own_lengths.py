@@ -17,7 +17,7 @@ from bench.papers.stats import families, of_family, pooled_mat, speedup, values
 from bench.papers.ways import Column, Decoded
 
 _GOODPUT = "goodput"
-_PROPOSAL = "hybrid"
+_DRAFTS: dict[str, Any] = {"proposal": "tree", "ngram": {"enabled": True}}
 # How far below the best fixed length counts as equal.
 _WITHIN = 0.03
 _TEMPERATURES = (0.0, 0.8)
@@ -36,7 +36,7 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
         f"k={k}": {"name": "fixed", "k": k} for k in plan.lengths if k > 2
     }
     ways = [
-        pair.way(name, proposal=_PROPOSAL, adl=adl)
+        pair.way(name, **_DRAFTS, adl=adl)
         for name, adl in (choices | {_GOODPUT: {"name": "goodput"}}).items()
     ]
     columns = await alternate(pair, experiment.many, ways, temperature, plan.tokens)
@@ -58,7 +58,7 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
     priced = {name: _priced(column, prices) for name, column in columns.items()}
     return Section(
         f"Draft length: `goodput` against fixed lengths, temperature {temperature:g}",
-        f"Proposal `{_PROPOSAL}`, {plan.tokens} tokens after each of {len(experiment.many)} "
+        f"Proposal `tree` after `ngram`, {plan.tokens} tokens after each of {len(experiment.many)} "
         f"prompts. `goodput` may also decode plainly; its drafts had {mean:.1f} tokens on average.",
         (family_table(columns, ways, temperature, {}), _priced_table(priced)),
         _claims(priced, list(choices)),

@@ -11,14 +11,14 @@ from deployments.ingress.openai.structured import ResponseFormat, StructuredOutp
 from foredraft.errors import InvalidRequest
 from foredraft.limits import (
     MAX_BIASES,
-    MAX_DIRECT_ROUNDS,
     MAX_GRAMMAR,
+    MAX_LED_ROUNDS,
     MAX_LOGPROBS,
     MAX_SALT,
     check_range,
 )
 from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
-from orchestrator.config import TREES, DraftConfig, OrchestratorConfig
+from orchestrator.config import DraftConfig, NgramConfig, OrchestratorConfig
 from orchestrator.length.config import AdlConfig
 
 DEFAULT_MAX_TOKENS = 16
@@ -76,10 +76,11 @@ class SpeculativeOptions(BaseModel):
 
     enabled: StrictBool = True
     proposal: Proposal | None = None
+    ngram: NgramConfig | None = None
     adl: AdlConfig | None = None
     draft: DraftConfig | None = None
     acceptance: Acceptance | None = None
-    direct_rounds: StrictInt | None = Field(None, ge=0, le=MAX_DIRECT_ROUNDS)
+    verifier_led_rounds: StrictInt | None = Field(None, ge=0, le=MAX_LED_ROUNDS)
     detail: StrictBool = False
     trace: StrictBool = False
 
@@ -90,17 +91,18 @@ class SpeculativeOptions(BaseModel):
         """
         chosen = {
             "proposal": self.proposal,
+            "ngram": self.ngram,
             "adl": self.adl,
             "draft": self.draft,
             "acceptance": self.acceptance,
-            "direct_rounds": self.direct_rounds,
+            "verifier_led_rounds": self.verifier_led_rounds,
         }
         asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
-        if asked.acceptance is not Acceptance.COUPLED and asked.proposal in TREES:
-            raise InvalidRequest(
-                f"{asked.acceptance} cannot verify the trees of proposal {asked.proposal}",
-                param="speculative.acceptance",
-            )
+        if self.ngram is None and asked.acceptance is not Acceptance.COUPLED:
+            # The server's n-gram trees serve the rule that verifies trees.
+            asked = asked.model_copy(update={"ngram": NgramConfig()})
+        if (fault := asked.why_unverifiable()) is not None:
+            raise InvalidRequest(fault, param="speculative.acceptance")
         return asked
 
 

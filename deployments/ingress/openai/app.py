@@ -21,7 +21,7 @@ from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
 from foredraft.types import ModelInfo
-from orchestrator.session.compatibility import differ
+from orchestrator.session.compatibility import why_incompatible
 from verifier_service.client import VerifierClient
 
 _STATUS_TIMEOUT_S = 2.0
@@ -66,7 +66,7 @@ class Ingress:
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))
         if verifier is None:
             return None
-        refusal = drafter and differ(drafter[0], verifier[0])
+        refusal = drafter and why_incompatible(drafter[0], verifier[0])
         return {
             "instance": self._instance,
             "verifier": _described(*verifier),

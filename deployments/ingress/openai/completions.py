@@ -20,8 +20,8 @@ from deployments.ingress.stream.stopping import Stopping
 from foredraft.limits import check_logits, check_tokens
 from foredraft.types import ModelInfo
 from orchestrator.config import OrchestratorConfig
-from orchestrator.drive.pipeline import generate, how
-from orchestrator.memory import Memories
+from orchestrator.controller_state import ControllerStates
+from orchestrator.drive.pipeline import decoding_mode, generate
 from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest
@@ -51,7 +51,7 @@ class Completions:
         self._config = config
         self._drafters, self._verifiers = drafters, verifiers
         self._ended = ended
-        self._memories = Memories()
+        self._states = ControllerStates()
 
     async def answer(self, request: CompletionRequest) -> Response:
         """Complete prompts, n times each; with stream=true one event per committed block."""
@@ -85,19 +85,18 @@ class Completions:
         self, request: CompletionRequest, generation: GenerationRequest, config: OrchestratorConfig
     ) -> AsyncGenerator[Delta]:
         """Return one answer, as it is decoded."""
-        # Requests of one kind draft alike: greedy or sampled, by one proposal and one controller.
-        ways = (config.proposal, config.draft, config.adl, config.direct_rounds)
-        kind = (generation.sampling.temperature > 0, *ways)
         events = generate(
             generation,
             self._drafters,
             self._verifiers,
             config,
             time.monotonic,
-            self._memories.of(kind),
+            self._states.of(config.kind(generation.sampling)),
         )
         stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        return deltas(events, self._tokenizer, stops, how(generation, config), self._ended)
+        return deltas(
+            events, self._tokenizer, stops, decoding_mode(generation, config), self._ended
+        )
 
     def _generation(
         self, request: CompletionRequest, prompt: tuple[int, ...], sample: int

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from deployments.ingress.openai.report import speculation
 from deployments.ingress.stream.detokenizer import TextStream
 from foredraft.types import Committed, FinishReason, TokenLogprobs
-from orchestrator.report import How, SpeculationReport, Tally
+from orchestrator.report import DecodingMode, SpeculationReport, StatsAccumulator
 from orchestrator.request import StepEvent, Summary
 
 
@@ -76,7 +76,7 @@ async def deltas(
     events: AsyncGenerator[StepEvent | Summary],
     tokenizer: Tokenizer,
     stops: Stops,
-    how: How,
+    mode: DecodingMode,
     ended: Callable[[SpeculationReport], None],
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
@@ -86,7 +86,7 @@ async def deltas(
     Closing this iterator closes the session.
     """
     text = TextStream(tokenizer, stops.strings, stops.min_tokens)
-    tally = Tally(how)
+    stats = StatsAccumulator(mode)
     start = time.monotonic()
     async with aclosing(events):
         async for event in events:
@@ -96,7 +96,7 @@ async def deltas(
                 ended(event.report)
                 yield Delta(last.text, (), reason, speculation(event.report))
                 return
-            tally.add(event.tokens, event.stats)
+            stats.add(event.tokens, event.stats)
             sent = ""
             for count, committed in enumerate(event.tokens, start=1):
                 if committed.token in stops.tokens:
@@ -105,7 +105,7 @@ async def deltas(
                 piece = text.feed(committed.token)
                 sent += piece.text
                 if piece.stopped:
-                    report = tally.report(time.monotonic() - start, 0, 0)
+                    report = stats.report(time.monotonic() - start, 0, 0)
                     kept = event.tokens[:count]
                     told, cached = event.prompt_logprobs, event.cached_tokens
                     yield Delta(sent, kept, FinishReason.STOP, speculation(report), told, cached)

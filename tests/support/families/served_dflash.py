@@ -27,9 +27,9 @@ from foredraft.types import (
     VerifyOpen,
 )
 from orchestrator.config import BreakerConfig, OrchestratorConfig
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
-from orchestrator.memory import Memory
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from verifier_service.client import VerifierClient, VerifierStream
@@ -126,7 +126,7 @@ async def decoded(
     drafter: Any,
     verifier: Any,
     temperature: float = 1.5,
-    memory: Memory | None = None,
+    state: ControllerState | None = None,
     config: OrchestratorConfig = CONFIG,
     **fields: Any,
 ) -> tuple[tuple[int, ...], SpeculationReport]:
@@ -134,7 +134,7 @@ async def decoded(
     tokens: list[int] = []
     async with asyncio.timeout(60):
         async for event in generate(
-            replace(request, **fields), drafter, verifier, config, memory=memory
+            replace(request, **fields), drafter, verifier, config, state=state
         ):
             if isinstance(event, StepEvent):
                 tokens += [each.token for each in event.tokens]

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
-from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
+from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import (
     MAX_DEADLINE_US,
-    MAX_DIRECT_ROUNDS,
     MAX_DRAFT,
     MAX_FEATURES_WIDTH,
+    MAX_LED_ROUNDS,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
-from foredraft.ngram.tree import TextTreeParams
+from foredraft.ngram.tree import NgramParams
 from foredraft.types import (
     Acceptance,
     Base,
@@ -190,32 +190,32 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             DraftSource,
             st.just("host-1:8080"),
             draft_opens(),
-            st.none() | st.builds(TextTreeParams, st.floats(0, 9), st.integers(1, 9)),
+            st.none() | st.builds(NgramParams, st.floats(0, 9), st.integers(1, 9)),
         ),
-        direct_codec.source_to_pb,
-        direct_codec.source_from_pb,
+        lease_codec.source_to_pb,
+        lease_codec.source_from_pb,
     ),
     (
         st.builds(
-            Direct,
+            Grant,
             u32,
-            st.integers(0, MAX_DIRECT_ROUNDS),
+            st.integers(0, MAX_LED_ROUNDS),
             st.integers(1, MAX_DRAFT),
             st.integers(1, MAX_DEADLINE_US),
             u32,
         ),
-        direct_codec.direct_to_pb,
-        direct_codec.direct_from_pb,
+        lease_codec.grant_to_pb,
+        lease_codec.grant_from_pb,
     ),
     (
-        st.builds(DirectRound, blocks(), verdicts(), st.just(MAX_DRAFT), u32, u32),
-        direct_codec.direct_round_to_pb,
-        direct_codec.direct_round_from_pb,
+        st.builds(LedRound, blocks(), verdicts(), st.just(MAX_DRAFT), u32, u32),
+        lease_codec.led_round_to_pb,
+        lease_codec.led_round_from_pb,
     ),
     (
-        st.builds(DirectEnded, u32, st.sampled_from(DirectFault)),
-        direct_codec.direct_ended_to_pb,
-        direct_codec.direct_ended_from_pb,
+        st.builds(LeaseEnded, u32, st.sampled_from(LeaseFault)),
+        lease_codec.lease_ended_to_pb,
+        lease_codec.lease_ended_from_pb,
     ),
     (rounds(), codec.round_to_pb, codec.round_from_pb),
     (verdicts(), codec.verdict_to_pb, codec.verdict_from_pb),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
 from foredraft.errors import InvalidRequest
 from foredraft.limits import (
@@ -46,8 +46,8 @@ def verify_open(**fields: Any) -> verifier_pb2.VerifyOpen:
 
 
 def source(**fields: Any) -> verifier_pb2.DraftSource:
-    text = {"depth": 1, "window": 1, "pseudocounts": [1.0], "least_mass": 0.1} | fields
-    return verifier_pb2.DraftSource(address="host:1", open=draft_open(), text=text)
+    ngram = {"depth": 1, "window": 1, "pseudocounts": [1.0], "min_node_prob": 0.1} | fields
+    return verifier_pb2.DraftSource(address="host:1", open=draft_open(), ngram=ngram)
 
 
 def block(**fields: Any) -> drafter_pb2.DraftBlock:
@@ -134,32 +134,32 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         verifier_pb2.Verdict(base=base(), accepted=2, path=[0], next_tokens=[1]),
         "path",
     ),
-    (direct_codec.source_from_pb, verifier_pb2.DraftSource(address="host"), "drafter.address"),
+    (lease_codec.source_from_pb, verifier_pb2.DraftSource(address="host"), "draft_source.address"),
     (
-        direct_codec.source_from_pb,
+        lease_codec.source_from_pb,
         verifier_pb2.DraftSource(address="[::1]:80", open=draft_open(max_len=0)),
         "max_len",
     ),
-    (direct_codec.source_from_pb, source(least=-1.0), "text.least"),
-    (direct_codec.source_from_pb, source(depth=257), "text.depth"),
-    (direct_codec.source_from_pb, source(window=0), "text.window"),
-    (direct_codec.source_from_pb, source(pseudocounts=[]), "text.pseudocounts length"),
-    (direct_codec.source_from_pb, source(pseudocounts=[0.0]), "text.pseudocounts"),
-    (direct_codec.source_from_pb, source(least_mass=0.0), "text.least_mass"),
-    (direct_codec.direct_from_pb, verifier_pb2.Direct(rounds=257), "direct.rounds"),
-    (direct_codec.direct_from_pb, verifier_pb2.Direct(), "direct.num_tokens"),
-    (direct_codec.direct_from_pb, verifier_pb2.Direct(num_tokens=1), "direct.deadline_us"),
+    (lease_codec.source_from_pb, source(min_expected_tokens=-1.0), "ngram.min_expected_tokens"),
+    (lease_codec.source_from_pb, source(depth=257), "ngram.depth"),
+    (lease_codec.source_from_pb, source(window=0), "ngram.window"),
+    (lease_codec.source_from_pb, source(pseudocounts=[]), "ngram.pseudocounts length"),
+    (lease_codec.source_from_pb, source(pseudocounts=[0.0]), "ngram.pseudocounts"),
+    (lease_codec.source_from_pb, source(min_node_prob=0.0), "ngram.min_node_prob"),
+    (lease_codec.grant_from_pb, verifier_pb2.Grant(rounds=257), "grant.rounds"),
+    (lease_codec.grant_from_pb, verifier_pb2.Grant(), "grant.num_draft_tokens"),
+    (lease_codec.grant_from_pb, verifier_pb2.Grant(num_draft_tokens=1), "grant.deadline_us"),
     (
-        direct_codec.direct_round_from_pb,
-        verifier_pb2.DirectRound(num_tokens=257),
-        "direct.num_tokens",
+        lease_codec.led_round_from_pb,
+        verifier_pb2.LedRound(num_draft_tokens=257),
+        "led_round.num_draft_tokens",
     ),
     (
-        direct_codec.direct_round_from_pb,
-        verifier_pb2.DirectRound(block=block(tokens=[1, 2]), num_tokens=1),
+        lease_codec.led_round_from_pb,
+        verifier_pb2.LedRound(block=block(tokens=[1, 2]), num_draft_tokens=1),
         "tokens length",
     ),
-    (direct_codec.direct_ended_from_pb, verifier_pb2.DirectEnded(fault="bored"), "fault"),
+    (lease_codec.lease_ended_from_pb, verifier_pb2.LeaseEnded(fault="bored"), "fault"),
     (codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
     (codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),
     (codec.verdict_from_pb, verifier_pb2.Verdict(base=base()), "next_tokens length"),

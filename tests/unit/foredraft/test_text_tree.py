@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.ngram.index import NgramIndex, mix
-from foredraft.ngram.tree import NOTHING, TextTreeParams, text_tree
+from foredraft.ngram.tree import NOTHING, NgramParams, ngram_tree
 
 texts = st.lists(st.integers(0, 4), max_size=30)
 
@@ -54,8 +54,10 @@ def test_counts_are_weighed_against_what_was_expected():
 
 @given(texts, st.integers(1, 20), st.sampled_from([0.02, 0.2]), st.sampled_from([0.1, 2.0]))
 def test_a_tree_holds_what_the_text_had(text, nodes, least, pseudocount):
-    params = TextTreeParams(least=0.0, depth=5, pseudocounts=(pseudocount,) * 3, least_mass=least)
-    tree = text_tree(text, nodes, params, {4})
+    params = NgramParams(
+        min_expected_tokens=0.0, depth=5, pseudocounts=(pseudocount,) * 3, min_node_prob=least
+    )
+    tree = ngram_tree(text, nodes, params, {4})
     check_parents("parents", tree.parents, len(tree.tokens))
     paths = [
         tuple(tree.tokens[i] for i in branch(tree.parents, node))
@@ -70,8 +72,8 @@ def test_a_tree_holds_what_the_text_had(text, nodes, least, pseudocount):
 
 
 def test_the_likeliest_come_first_and_add_up():
-    params = TextTreeParams(least=1.2, depth=2, pseudocounts=(1.0,), least_mass=0.05)
-    tree = text_tree([1, 2, 1, 2, 1, 3, 1], 9, params, set())
+    params = NgramParams(min_expected_tokens=1.2, depth=2, pseudocounts=(1.0,), min_node_prob=0.05)
+    tree = ngram_tree([1, 2, 1, 2, 1, 3, 1], 9, params, set())
     # 1 was followed by 2 twice and by 3 once, both of them by 1 alone.
     assert tree.tokens == (2, 1, 3, 1)
     assert tree.parents == (-1, 0, -1, 2)
@@ -80,12 +82,14 @@ def test_the_likeliest_come_first_and_add_up():
 
 def test_a_text_without_repetitions_tells_nothing():
     for text in ([], [1], [1, 2, 3]):
-        assert text_tree(text, 4, TextTreeParams(), set()) == NOTHING
-        assert text_tree(text, 4, TextTreeParams(least=0.0), set()) == NOTHING
+        assert ngram_tree(text, 4, NgramParams(), set()) == NOTHING
+        assert ngram_tree(text, 4, NgramParams(min_expected_tokens=0.0), set()) == NOTHING
 
 
 def test_what_is_not_likely_enough_is_nothing():
     text = [1, 2, 1, 2, 1, 3, 1]
     for least in (1.3, 5.0):
-        params = TextTreeParams(least=least, depth=2, pseudocounts=(1.0,), least_mass=0.05)
-        assert text_tree(text, 9, params, set()) == NOTHING
+        params = NgramParams(
+            min_expected_tokens=least, depth=2, pseudocounts=(1.0,), min_node_prob=0.05
+        )
+        assert ngram_tree(text, 9, params, set()) == NOTHING

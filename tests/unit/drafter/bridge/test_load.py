@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("proposal", [p for p in Proposal if p is not Proposal.HYBRID])
+@pytest.mark.parametrize("proposal", list(Proposal))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_strategy_drafts_in_the_targets_tokens(
     folder: Path, proposal: Proposal, temperature: float

@@ -109,7 +109,6 @@ def test_an_autoregressive_opening_says_what_it_drew_from_where_the_proposal_doe
         (Proposal.AR, {"extend": True}, "params.extend"),
         (Proposal.LOOKUP, {"extend": True}, "params.extend"),
         (Proposal.TREE, {"extend": True}, "params.extend"),
-        (Proposal.HYBRID, {}, "proposal"),
     ],
 )
 def test_what_a_proposal_cannot_do_is_refused_by_name(proposal, params, named):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
-from orchestrator.memory import Memory
 from orchestrator.request import StepEvent, Summary
 from tests.support.peers import (
     PROMPT,
@@ -30,7 +30,7 @@ async def test_every_prediction_comes_true_with_a_perfect_drafter() -> None:
     assert report.mat == report.mean_k == 4.0
     # One proposal for the prompt, then one ahead of each verdict but the last: none just in time.
     assert len(drafter.asked) == 12
-    assert report.run_ahead_asked == report.run_ahead_hits == 11
+    assert report.run_ahead_rounds == report.run_ahead_hits == 11
     assert all(ask.append for ask in drafter.asked[1:])
 
 
@@ -44,15 +44,15 @@ async def test_a_miss_is_drafted_just_in_time_from_the_last_common_token() -> No
     assert (just_in_time.keep_len, len(just_in_time.append)) == (len(PROMPT) + 2, 1)
 
 
-async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_outcomes_foretold() -> None:
-    memory, asked = Memory(), []
+async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_predicted_outcomes() -> None:
+    state, requested = ControllerState(), []
     for _ in range(2):
         events = generate(
-            request(), ScriptedDrafter(wrong(at=2)), ScriptedVerifier(), FIXED, memory=memory
+            request(), ScriptedDrafter(wrong(at=2)), ScriptedVerifier(), FIXED, state=state
         )
         reports = [event.report async for event in events if isinstance(event, Summary)]
-        asked.append(reports[0].run_ahead_asked)
-    assert asked[1] < asked[0]
+        requested.append(reports[0].run_ahead_rounds)
+    assert requested[1] < requested[0]
 
 
 async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:

@@ -26,10 +26,10 @@ PAPER = DiffuSpecController(k_min=20, k_max=30, rho=0.5, delta=10)
 
 def lengths(controller: DraftLengthController[Any], *observations: Observation) -> list[int]:
     state = controller.initial()
-    out = [controller.next_length(state)]
+    out = [controller.next_k(state)]
     for observation in observations:
         state = controller.update(state, observation)
-        out.append(controller.next_length(state))
+        out.append(controller.next_k(state))
     return out
 
 
@@ -56,11 +56,11 @@ def test_the_papers_parameters_by_hand() -> None:
 def test_averages_and_ceiling_by_hand() -> None:
     wide = DiffuSpecController(k_min=1, k_max=100, rho=0.25, delta=3)
     state = wide.update(wide.initial(), Observation(100, 10, 4))
-    assert (state.generated, state.accepted, state.length) == (2.5, 1.0, 3)
+    assert (state.generated, state.accepted, state.k) == (2.5, 1.0, 3)
     state = wide.update(state, Observation(3, 3, 3))
-    assert (state.generated, state.accepted, state.length) == (2.625, 1.5, 3)
+    assert (state.generated, state.accepted, state.k) == (2.625, 1.5, 3)
     state = wide.update(state, Observation(3, 1, 9))
-    assert (state.generated, state.accepted, state.length) == (2.21875, 3.375, 6)
+    assert (state.generated, state.accepted, state.k) == (2.21875, 3.375, 6)
 
 
 def test_delta_is_added_when_the_averages_are_equal() -> None:
@@ -97,7 +97,7 @@ def test_acceptance_recovers_from_the_shortest_length() -> None:
         state = ACCEPTANCE.update(state, Observation(3, 3, 0))
     lengths_seen = []
     for _ in range(20):
-        k = ACCEPTANCE.next_length(state)
+        k = ACCEPTANCE.next_k(state)
         lengths_seen.append(k)
         state = ACCEPTANCE.update(state, Observation(k, k, k))
     assert lengths_seen == sorted(lengths_seen)
@@ -107,7 +107,7 @@ def test_acceptance_recovers_from_the_shortest_length() -> None:
 def test_fixed_and_plain_never_change() -> None:
     for controller, k in ((FixedController(7), 7), (PLAIN, 0)):
         state = controller.update(controller.initial(), Observation(7, 7, 0))
-        assert (controller.next_length(state), controller.longest) == (k, k)
+        assert (controller.next_k(state), controller.max_k) == (k, k)
 
 
 def test_the_controller_is_chosen_by_name() -> None:

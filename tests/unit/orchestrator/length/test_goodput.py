@@ -29,7 +29,7 @@ def live(
     """Play rounds whose drafts are right in their first `accepted` tokens."""
     state = state or goodput.initial()
     for _ in range(rounds):
-        k = goodput.next_length(state)
+        k = goodput.next_k(state)
         if k == 0:
             state = goodput.spent(state, Cost(0, 8, 8 * plain_s))
             continue
@@ -41,18 +41,18 @@ def live(
 
 def test_long_drafts_where_rows_are_cheap_and_all_is_kept() -> None:
     goodput = controller()
-    assert goodput.next_length(live(goodput, 40, accepted=8, row_s=0.01)) == 8
+    assert goodput.next_k(live(goodput, 40, accepted=8, row_s=0.01)) == 8
 
 
 def test_short_drafts_where_little_is_kept_and_rows_cost() -> None:
     goodput = controller()
-    assert goodput.next_length(live(goodput, 40, accepted=2, row_s=0.2)) == 2
+    assert goodput.next_k(live(goodput, 40, accepted=2, row_s=0.2)) == 2
 
 
 def test_plain_decoding_where_drafts_lose() -> None:
     goodput = controller()
     state = live(goodput, 40, accepted=0, row_s=0.3, plain_s=0.5)
-    assert goodput.next_length(state) == 0
+    assert goodput.next_k(state) == 0
     assert "plainly" in goodput.explain(state)
 
 
@@ -61,11 +61,11 @@ def test_a_losing_session_tries_a_draft_again_and_comes_back() -> None:
     state = live(goodput, 40, accepted=0, row_s=0.3, plain_s=0.5)
     lengths = []
     for _ in range(12):
-        lengths.append(goodput.next_length(state))
+        lengths.append(goodput.next_k(state))
         state = live(goodput, 1, accepted=0, row_s=0.3, plain_s=0.5, state=state)
     assert 0 < sum(length > 0 for length in lengths) <= 4
     state = live(goodput, 81, accepted=8, row_s=0.01, plain_s=0.5, state=state)
-    assert goodput.next_length(state) == 8
+    assert goodput.next_k(state) == 8
 
 
 def test_trying_the_longest_again_does_not_make_plain_decoding_win() -> None:
@@ -73,7 +73,7 @@ def test_trying_the_longest_again_does_not_make_plain_decoding_win() -> None:
     state = live(goodput, 14, accepted=2, row_s=0.4, plain_s=0.75)
     chosen = []
     for _ in range(64):
-        chosen.append(goodput.next_length(state))
+        chosen.append(goodput.next_k(state))
         state = live(goodput, 1, accepted=2, row_s=0.4, plain_s=0.75, state=state)
     # Eight drafted tokens lose to plain decoding; it is compared with the best length.
     assert 0 not in chosen and 1 <= chosen.count(8) <= 2
@@ -81,7 +81,7 @@ def test_trying_the_longest_again_does_not_make_plain_decoding_win() -> None:
 
 def test_without_0_it_never_stops_drafting() -> None:
     goodput = controller(lengths=(2, 4))
-    assert goodput.next_length(live(goodput, 40, accepted=0, row_s=9.0)) == 2
+    assert goodput.next_k(live(goodput, 40, accepted=0, row_s=9.0)) == 2
 
 
 def test_a_place_that_was_not_asked_for_is_not_counted_as_rejected() -> None:
@@ -89,9 +89,9 @@ def test_a_place_that_was_not_asked_for_is_not_counted_as_rejected() -> None:
     state = goodput.initial()
     for _ in range(30):
         state = goodput.update(state, Observation(2, 2, 2, places=(0, 1)))
-    assert state.places[2:] == ((0.0, 0.0),) * 6
+    assert state.positions[2:] == ((0.0, 0.0),) * 6
     missed = goodput.update(state, Observation(4, 4, 0))
-    assert [hoped > 0 for _, hoped in missed.places] == [True] * 4 + [False] * 4
+    assert [reached > 0 for _, reached in missed.positions] == [True] * 4 + [False] * 4
 
 
 def test_a_tree_tells_of_smaller_ones_by_the_places_of_its_kept_nodes() -> None:
@@ -131,7 +131,7 @@ def test_more_is_expected_of_longer_blocks(accepted: list[int]) -> None:
 def test_the_line_finds_the_costs_it_was_shown(base: float, slope: float) -> None:
     line = Line()
     for n in list(range(1, 65)) * 3:
-        line = line.seen(n, base + slope * n)
+        line = line.observe(n, base + slope * n)
     for n in (24, 48, 64):
         assert line.at(n) == pytest.approx(base + slope * n, rel=0.2)
 
@@ -139,5 +139,5 @@ def test_the_line_finds_the_costs_it_was_shown(base: float, slope: float) -> Non
 def test_a_little_variation_does_not_bend_the_line() -> None:
     line = Line()
     for n, seconds in ((4, 1.0), (4, 3.0), (5, 1.0), (4, 3.0)):
-        line = line.seen(n, seconds)
+        line = line.observe(n, seconds)
     assert 0.5 * line.at(4) < line.at(15) < 2 * line.at(4)

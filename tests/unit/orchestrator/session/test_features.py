@@ -21,6 +21,7 @@ from foredraft.types import (
 )
 from orchestrator.session.session import Session
 from tests.support.peers import MODEL, PROMPT, continuation, decide, request
+from tests.support.sessions import run_ahead
 
 WIDTH = 2
 TARGET = replace(MODEL, features_hash="f", features_width=WIDTH)
@@ -79,11 +80,11 @@ def test_a_proposal_brings_what_the_drafter_lacks_and_no_more() -> None:
     attach(session)
     assert peer.asked == ("f", 0) and not session.features_due
     # Nothing is known before the first verdict.
-    assert session.draft_request(4) is None
+    assert session.next_draft(4) is None
     peer.round()
     sent = 0
     for _ in range(4):
-        asked = session.draft_request(4)
+        asked = session.next_draft(4)
         assert asked is not None
         text = [*PROMPT, *session.generated]
         assert asked.features == features_of(text, sent, len(text) - 1)
@@ -97,25 +98,25 @@ def test_nothing_is_drafted_behind_a_predicted_prefix() -> None:
     session, peer = opened()
     attach(session)
     peer.round()
-    asked = session.draft_request(4)
+    asked = session.next_draft(4)
     assert asked is not None
     answered(session, asked)
     session.next_round(1)
-    assert session.run_ahead_request(4) is None
+    assert run_ahead(session, 4) is None
     peer.round()
-    assert session.draft_request(4) is not None
+    assert session.next_draft(4) is not None
 
 
 def test_another_drafter_gets_all_of_it() -> None:
     session, peer = opened()
     attach(session)
     peer.round()
-    assert session.draft_request(4) is not None
+    assert session.next_draft(4) is not None
     peer.round()
     session.drafter_lost()
     peer.round()
     attach(session)
-    asked = session.draft_request(4)
+    asked = session.next_draft(4)
     text = [*PROMPT, *session.generated]
     assert asked is not None and asked.features == features_of(text, 0, len(text) - 1)
 
@@ -129,7 +130,7 @@ def test_another_verifier_is_asked_for_the_rest() -> None:
     peer = Peer(session)
     assert peer.asked == ("f", len(PROMPT))
     peer.round()
-    asked = session.draft_request(4)
+    asked = session.next_draft(4)
     text = [*PROMPT, *session.generated]
     assert asked is not None and asked.features == features_of(text, 0, len(text) - 1)
 
@@ -142,11 +143,11 @@ def test_a_verifier_that_was_not_asked_is_opened_anew_once_a_drafter_needs_it() 
     attach(session)
     assert session.features_due and session.mismatch is None
     peer.round()
-    assert session.draft_request(4) is None
+    assert session.next_draft(4) is None
     peer = Peer(session)
     assert peer.asked == ("f", 0) and not session.features_due
     peer.round()
-    assert session.draft_request(4) is not None
+    assert session.next_draft(4) is not None
 
 
 @pytest.mark.parametrize("model", [MODEL, replace(TARGET, features_hash="g")])
@@ -155,15 +156,15 @@ def test_a_drafter_that_needs_others_is_refused_in_one_line(model: ModelInfo) ->
     session.verify_open(8, Acceptance.COUPLED)
     session.verifier_opened(model)
     attach(session)
-    assert session.mismatch == "drafter reader needs features that target scripted does not tell"
-    assert not session.features_due and session.draft_request(4) is None
+    assert session.mismatch == "drafter reader needs features that target scripted does not have"
+    assert not session.features_due and session.next_draft(4) is None
 
 
 def test_a_drafter_that_needs_none_is_sent_none() -> None:
     session, peer = opened()
     session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
     session.drafter_opened(DraftOpened(MODEL, 8))
-    asked = session.draft_request(4)
+    asked = session.next_draft(4)
     assert asked is not None and asked.features == b"" and not session.features_due
     peer.round()
     assert session.mismatch is None
@@ -180,7 +181,7 @@ def test_spoilt_features_cost_the_drafter_and_no_token(spoilt: bytes, why: str) 
     assert session.generated == continuation(PROMPT, 1)
     assert session.mismatch is not None and "features" in session.mismatch
     assert why in session.mismatch
-    assert session.draft_request(4) is None and not session.features_due
+    assert session.next_draft(4) is None and not session.features_due
     peer.round()
     # They are not asked for again.
     assert Peer(session).asked == ("", 0)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
-from foredraft.lease import DirectRound
+from foredraft.lease import LedRound
 from foredraft.types import (
     Acceptance,
     DraftBlock,
@@ -41,6 +41,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
+from tests.support.sessions import run_ahead
 
 pick = st.integers(0, 1 << 16)
 
@@ -59,7 +60,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.verdicts: list[Verdict] = []
         self.verifiers: list[list[int]] = []
         self.named: list[int] | None = None
-        self.led: list[DirectRound] = []
+        self.led: list[LedRound] = []
         self.open_verifier()
 
     def open_verifier(self) -> None:
@@ -76,8 +77,8 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(plain_steps=st.integers(1, 9))
     def ask_round(self, plain_steps: int) -> None:
         asked = self.session.next_round(plain_steps)
-        assert len(asked.draft) + 1 <= self.session.wanted or not asked.draft
-        assert 1 <= asked.plain_steps <= self.session.wanted
+        assert len(asked.draft) + 1 <= self.session.tokens_left or not asked.draft
+        assert 1 <= asked.plain_steps <= self.session.tokens_left
         self.rounds.append((len(self.verifiers) - 1, asked))
 
     @precondition(lambda self: self.rounds)
@@ -113,22 +114,22 @@ class SessionMachine(RuleBasedStateMachine):
             block = bushy(block, length, wrong_first=True)
         asked = Round(base, block.tokens, 1, block.parents)
         verdict = decide(self.verifiers[-1], asked, self.stops)
-        self.led.append(DirectRound(block, verdict, length, 0))
+        self.led.append(LedRound(block, verdict, length, 0))
 
     @precondition(lambda self: self.led)
     @rule(which=pick)
-    def direct_round_arrives(self, which: int) -> None:
+    def led_round_arrives(self, which: int) -> None:
         before = self.session.generated
         told = self.led[which % len(self.led)]
         with suppress(CorruptModelOutput):
-            step = self.session.direct_arrived(told)
+            step = self.session.led_round_arrived(told)
             assert tuple(c.token for c in step.tokens) == self.session.generated[len(before) :]
             return
         assert self.session.generated == before
 
     @precondition(lambda self: self.led and self.running)
     @rule(which=pick)
-    def direct_nonsense_arrives(self, which: int) -> None:
+    def led_nonsense_arrives(self, which: int) -> None:
         told = self.led[which % len(self.led)]
         lost = replace(told.verdict.base, prefix_hash=told.verdict.base.prefix_hash ^ 1)
         for bad in (
@@ -137,7 +138,7 @@ class SessionMachine(RuleBasedStateMachine):
             replace(told, block=replace(told.block, tokens=(0,), parents=(0,))),
         ):
             with pytest.raises(CorruptModelOutput):
-                self.session.direct_arrived(bad)
+                self.session.led_round_arrived(bad)
 
     @precondition(lambda self: self.rounds)
     @rule(extra=st.integers(1, 3))
@@ -171,7 +172,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(length=st.integers(0, 20), ahead=st.booleans())
     def ask_draft(self, length: int, ahead: bool) -> None:
         session = self.session
-        asked = session.run_ahead_request(length) if ahead else session.draft_request(length)
+        asked = run_ahead(session, length) if ahead else session.next_draft(length)
         if asked is None:
             return
         assert self.named is not None

@@ -18,7 +18,7 @@ from foredraft.types import (
 )
 from orchestrator.session.session import Session
 from tests.support.peers import MODEL, PROMPT, request
-from tests.support.sessions import answer, ask, commit, opened_session
+from tests.support.sessions import answer, ask, commit, opened_session, run_ahead
 
 
 def test_a_block_for_the_committed_prefix_is_verified_whole() -> None:
@@ -46,7 +46,7 @@ def test_trimming_counts_what_arrived_before_the_commit_too() -> None:
     step = session.verdict_arrived(Verdict(step_round.base, 1, (5,)))
     # For the controller, the trimmed token is one that the block got right.
     assert step is not None and step.observation is not None
-    assert (step.kept, step.observation.accepted, step.observation.asked) == (1, 2, 3)
+    assert (step.num_accepted, step.observation.accepted, step.observation.requested_k) == (1, 2, 3)
 
 
 @pytest.mark.parametrize("committed", [(6,), (7, 8, 1), (7, 8, 9)])
@@ -73,7 +73,7 @@ def test_a_block_for_a_longer_prefix_waits_for_its_verdict() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 2), 7, 8, bonus=9))
     asked = session.next_round(1)
-    ahead = session.run_ahead_request(3)
+    ahead = run_ahead(session, 3)
     assert ahead is not None and (ahead.base.prefix_len, ahead.append) == (8, (7, 8, 9))
     session.draft_arrived(*answer(ahead, 4, 5, 6))
     assert session.draft() is None
@@ -86,7 +86,7 @@ def test_after_a_miss_only_what_differs_is_sent() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 4), 7, 8, 9, 10, bonus=11))
     asked = session.next_round(1)
-    ahead = session.run_ahead_request(4)
+    ahead = run_ahead(session, 4)
     assert ahead is not None and (ahead.keep_len, len(ahead.append)) == (len(PROMPT), 5)
     step = session.verdict_arrived(Verdict(asked.base, 2, (30,)))
     assert step is not None and step.ran_ahead and not step.hit
@@ -98,7 +98,7 @@ def test_after_a_hit_nothing_is_sent_twice() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 2), 7, 8, bonus=9))
     asked = session.next_round(1)
-    session.run_ahead_request(2)
+    run_ahead(session, 2)
     session.verdict_arrived(Verdict(asked.base, 2, (9,)))
     assert ask(session, 2).append == ()
 
@@ -107,25 +107,25 @@ def test_nothing_is_drafted_ahead_without_a_guess_or_past_the_end() -> None:
     no_guess = opened_session()
     no_guess.draft_arrived(*answer(ask(no_guess, 2), 7, 8))
     no_guess.next_round(1)
-    assert no_guess.run_ahead_request(4) is None
+    assert run_ahead(no_guess, 4) is None
 
     stop = opened_session(stop_token_ids=(8,))
     stop.draft_arrived(*answer(ask(stop, 2), 7, 8, bonus=9))
     stop.next_round(1)
-    assert stop.run_ahead_request(4) is None
+    assert run_ahead(stop, 4) is None
 
     for max_new, drafted_ahead in ((3, 0), (4, 0), (5, 1), (6, 2)):
         end = opened_session(max_new)
         end.draft_arrived(*answer(ask(end, 2), 7, 8, bonus=9))
         end.next_round(1)
-        ahead = end.run_ahead_request(4)
+        ahead = run_ahead(end, 4)
         assert (ahead.num_tokens if ahead else 0) == drafted_ahead
 
 
 def test_a_draft_leaves_room_for_the_targets_own_token() -> None:
     session = opened_session(3)
     assert ask(session, 9).num_tokens == 2
-    assert opened_session(1).draft_request(9) is None
+    assert opened_session(1).next_draft(9) is None
 
 
 def test_a_draft_stays_within_the_drafters_limits() -> None:
@@ -135,7 +135,7 @@ def test_a_draft_stays_within_the_drafters_limits() -> None:
     session.drafter_opened(DraftOpened(replace(MODEL, max_len=len(PROMPT) + 2), 16))
     assert ask(session, 9).num_tokens == 2
     session.drafter_opened(DraftOpened(replace(MODEL, max_len=len(PROMPT)), 16))
-    assert session.draft_request(9) is None
+    assert session.next_draft(9) is None
 
 
 def test_origins_of_a_full_match_a_mismatch_and_a_plain_round() -> None:
@@ -168,7 +168,7 @@ def test_a_stop_token_inside_a_kept_draft_ends_the_request_there() -> None:
     session = opened_session(stop_token_ids=(8,))
     session.draft_arrived(*answer(ask(session, 3), 7, 8, 9))
     step = session.verdict_arrived(Verdict(session.next_round(1).base, 3, (1,)))
-    assert step is not None and step.kept == 2
+    assert step is not None and step.num_accepted == 2
     assert session.generated == (7, 8)
     assert session.finish is FinishReason.STOP
 
@@ -252,9 +252,9 @@ def test_what_a_token_was_drawn_from_travels_and_is_trimmed_with_it() -> None:
 def test_a_drafter_with_nothing_to_propose_is_not_asked_again_for_the_same_prefix() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 3)))
-    assert session.draft_request(3) is None
+    assert session.next_draft(3) is None
     commit(session, 7)
-    assert session.draft_request(3) is not None
+    assert session.next_draft(3) is not None
 
 
 def test_drafts_share_the_targets_noise_under_the_rule_coupled_only() -> None:

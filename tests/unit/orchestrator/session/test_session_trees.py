@@ -9,7 +9,7 @@ import pytest
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import DraftBlock, Origin, Propose, Round, Verdict
 from orchestrator.session.session import Session
-from tests.support.sessions import ask, commit, opened_session
+from tests.support.sessions import ask, commit, opened_session, run_ahead
 
 #  prefix - 7 - 9 - 12
 #     |     `-- 10
@@ -36,7 +36,11 @@ def test_a_kept_branch_is_committed_in_its_own_order() -> None:
     assert step is not None and step.observation is not None
     assert session.generated == (8, 11, 40)
     assert [c.origin for c in step.tokens] == [Origin.KEPT, Origin.KEPT, Origin.BONUS]
-    assert (step.kept, step.observation.accepted, step.observation.foretold) == (2, 2, False)
+    assert (step.num_accepted, step.observation.accepted, step.observation.predicted) == (
+        2,
+        2,
+        False,
+    )
 
 
 def test_after_an_inner_node_the_targets_token_is_a_correction() -> None:
@@ -48,16 +52,16 @@ def test_after_an_inner_node_the_targets_token_is_a_correction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bonus", "token", "foretold"), [(30, 30, True), (30, 40, False), (-1, 40, None)]
+    ("bonus", "token", "predicted"), [(30, 30, True), (30, 40, False), (-1, 40, None)]
 )
-def test_the_first_branch_and_the_guess_behind_it_are_foretold(
-    bonus: int, token: int, foretold: bool | None
+def test_the_first_branch_and_the_guess_after_it_are_predicted(
+    bonus: int, token: int, predicted: bool | None
 ) -> None:
     session = opened_session()
     asked = drafted(session, bonus)
     step = session.verdict_arrived(Verdict(asked.base, 3, (token,), path=(0, 2, 5)))
     assert step is not None and step.observation is not None
-    assert step.observation.foretold is foretold
+    assert step.observation.predicted is predicted
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_another_way_or_a_leaf_leaves_nothing(committed: tuple[int, ...]) -> Non
 def test_the_guess_is_predicted_after_the_first_branch() -> None:
     session = opened_session()
     drafted(session)
-    ahead = session.run_ahead_request(4)
+    ahead = run_ahead(session, 4)
     assert ahead is not None and ahead.append == (7, 9, 12, 30)
 
 

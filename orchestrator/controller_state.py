@@ -1,4 +1,4 @@
-"""What was learnt in one session, for the next one of its kind to start from."""
+"""What one session learnt, for the next one of its kind to start from."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ S = TypeVar("S")
 _KINDS = 64
 
 
-class Memory:
+class ControllerState:
     """The last state of a controller that `learns`; others start anew each time.
 
-    foretold is the run-ahead gate's share, None before the first session ended. features
-    names those that the last drafter read.
+    hit_rate is the run-ahead gate's, None before the first session ended. features names those
+    that the last drafter read.
     """
 
     def __init__(self, features: str = "") -> None:
         self._state: Any = None
-        self.foretold: float | None = None
+        self.hit_rate: float | None = None
         self.features = features
 
-    def recall(self, controller: DraftLengthController[S]) -> S:
+    def start_state(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""
         if self._state is None or not controller.learns:
             return controller.initial()
         state: S = self._state
         return state
 
-    def keep(self, controller: DraftLengthController[S], state: S) -> None:
+    def save(self, controller: DraftLengthController[S], state: S) -> None:
         """Take over a session's last state."""
         if controller.learns:
             self._state = state
 
 
-class Memories:
-    """One Memory for each kind of request, for as many kinds as were seen last."""
+class ControllerStates:
+    """One state for each kind of request, for as many kinds as were seen last."""
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[Hashable, Memory] = OrderedDict()
+        self._kinds: OrderedDict[Hashable, ControllerState] = OrderedDict()
 
-    def of(self, kind: Hashable) -> Memory:
-        """Return the memory of a kind of request; all of a kind must use equal controllers."""
-        memory = self._kinds.pop(kind, None)
-        if memory is None:
+    def of(self, kind: Hashable) -> ControllerState:
+        """Return the state of a kind of request; all of a kind must use equal controllers."""
+        state = self._kinds.pop(kind, None)
+        if state is None:
             # A new kind of request most likely meets the drafter that the last one met.
             last = next(reversed(self._kinds.values()), None)
-            memory = Memory(last.features) if last else Memory()
-        self._kinds[kind] = memory
+            state = ControllerState(last.features) if last else ControllerState()
+        self._kinds[kind] = state
         if len(self._kinds) > _KINDS:
             self._kinds.popitem(last=False)
-        return memory
+        return state

@@ -1,4 +1,4 @@
-"""Requests decoded in direct rounds: the same tokens, whatever is late, lost or full."""
+"""Requests decoded in led rounds: the same tokens, whatever is late, lost or full."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from foredraft.types import (
     Proposal,
     SamplingParams,
 )
+from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
-from tests.support.direct_pair import (
-    DIRECT,
+from tests.support.lease_pair import (
+    LED,
     NEW,
     PLAIN_TOKENS,
     PROMPT,
@@ -37,12 +38,12 @@ from tests.support.direct_pair import (
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 3.0])
 @pytest.mark.parametrize("proposal", [Proposal.COUPLED, Proposal.TREE, Proposal.CPS])
-async def test_tokens_are_those_of_plain_decoding_and_no_draft_passes_by(
+async def test_tokens_are_those_of_plain_decoding_and_the_orchestrator_requests_no_draft(
     temperature: float, proposal: Proposal
 ) -> None:
     async with pair() as both:
         plain, _ = await decoded(both, temperature=temperature, speculate=False)
-        config = DIRECT.model_copy(update={"proposal": proposal})
+        config = LED.model_copy(update={"proposal": proposal})
         tokens, report = await decoded(both, config, temperature)
         assert tokens == plain
         assert both.drafters.asked == 0
@@ -53,13 +54,13 @@ async def test_tokens_are_those_of_plain_decoding_and_no_draft_passes_by(
 
 
 @pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
-async def test_other_rules_decide_as_where_drafts_pass_by(acceptance: Acceptance) -> None:
+async def test_other_rules_decide_as_in_rounds_of_the_orchestrator(acceptance: Acceptance) -> None:
     changes = {"acceptance": acceptance, "proposal": Proposal.SAMPLED}
     async with pair() as both:
         found = []
         for rounds in (0, 4):
-            config = DIRECT.model_copy(update={**changes, "direct_rounds": rounds})
-            config = config.model_copy(update={"run_ahead_least": 1.0})
+            config = LED.model_copy(update={**changes, "verifier_led_rounds": rounds})
+            config = config.model_copy(update={"run_ahead_min_hit_rate": 1.0})
             found.append((await decoded(both, config, 0.8))[0])
         assert found[0] == found[1]
 
@@ -86,7 +87,7 @@ async def test_a_lost_drafter_costs_drafts_alone_and_another_one_takes_over() ->
         tokens, report = await decoded(both, watch=kill, new=200)
         assert tokens == [(PROMPT[-1] + 1 + at) % VOCAB for at in range(200)]
         assert report.drafter_attaches == 2 and report.origins[Origin.PLAIN] > 0
-        assert report.decisions[-1].length == 6
+        assert report.decisions[-1].k == 6
 
 
 async def test_a_drafter_that_breaks_is_left() -> None:
@@ -103,7 +104,7 @@ async def test_a_drafter_that_breaks_is_left() -> None:
 
 async def test_a_late_draft_is_not_waited_for() -> None:
     model = Watched()
-    config = DIRECT.model_copy(update={"draft_deadline_ms": 30.0})
+    config = LED.model_copy(update={"draft_deadline_ms": 30.0})
     async with pair(model) as both:
 
         def hold(number: int) -> None:
@@ -114,7 +115,7 @@ async def test_a_late_draft_is_not_waited_for() -> None:
         assert report.origins[Origin.PLAIN] > 0 and report.draft_rounds > 10
 
 
-async def test_a_lost_verifier_is_replaced_in_the_middle_of_direct_rounds() -> None:
+async def test_a_lost_verifier_is_replaced_in_the_middle_of_a_lease() -> None:
     async with pair() as both:
 
         async def kill(number: int) -> None:
@@ -142,21 +143,21 @@ async def test_a_draining_verifier_is_left_after_the_round_under_way() -> None:
         await draining[0]
 
 
-async def test_without_a_way_to_drafters_drafts_pass_by() -> None:
+async def test_without_a_way_to_drafters_the_orchestrator_leads() -> None:
     async with pair(connect=None) as both:
         tokens, report = await decoded(both)
         assert tokens == PLAIN_TOKENS
         assert both.drafters.asked > 0 and report.mat > 1
 
 
-async def test_where_the_verifier_cannot_reach_drafters_drafts_pass_by() -> None:
+async def test_where_the_verifier_cannot_reach_drafters_the_orchestrator_leads() -> None:
     async with pair(connect=lambda _: DrafterClient("127.0.0.1:1")) as both:
         tokens, report = await decoded(both, new=100)
         assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
         assert both.drafters.asked > 4 and report.mat > 1
 
 
-async def test_drafts_that_need_work_here_pass_by() -> None:
+async def test_drafts_that_need_work_by_the_orchestrator_are_its_own() -> None:
     # Its vocabulary is padded: what it has beyond the target's is left out here.
     async with pair() as both:
         await both.drafters.kill()
@@ -168,12 +169,12 @@ async def test_drafts_that_need_work_here_pass_by() -> None:
 
 @pytest.mark.parametrize("deadline_ms", [1e-4, 1e6])
 async def test_deadlines_that_do_not_travel_are_cut(deadline_ms: float) -> None:
-    config = DIRECT.model_copy(update={"draft_deadline_ms": deadline_ms})
+    config = LED.model_copy(update={"draft_deadline_ms": deadline_ms})
     async with pair() as both:
         assert (await decoded(both, config))[0] == PLAIN_TOKENS
 
 
-async def test_drafts_of_a_drafter_whose_address_does_not_travel_pass_by() -> None:
+async def test_a_drafter_whose_address_does_not_travel_is_the_orchestrators() -> None:
     async with pair() as both:
         both.drafters.scheme = "ipv4:"
         tokens, report = await decoded(both)
@@ -182,19 +183,21 @@ async def test_drafts_of_a_drafter_whose_address_does_not_travel_pass_by() -> No
 
 
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
-    config = DIRECT.model_copy(
+    config = LED.model_copy(
         update={"adl": GoodputConfig(lengths=(0, 2, 6), probe_rounds=1, probe_tokens=8)}
     )
     async with pair() as both:
         for _ in range(3):
             tokens, report = await decoded(both, config, new=120)
             assert tokens[:NEW] == PLAIN_TOKENS and len(tokens) == 120
-        assert {decision.length for decision in report.decisions} & {2, 6}
+        assert {decision.k for decision in report.decisions} & {2, 6}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-async def test_hybrid_asks_the_drafter_where_the_text_does_not_tell(temperature: float) -> None:
-    config = DIRECT.model_copy(update={"proposal": Proposal.HYBRID})
+async def test_the_drafter_is_asked_where_the_texts_n_grams_do_not_suffice(
+    temperature: float,
+) -> None:
+    config = LED.model_copy(update={"proposal": Proposal.TREE, "ngram": NgramConfig(enabled=True)})
     model = Watched()
     async with pair(model) as both:
         plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
@@ -208,19 +211,19 @@ async def test_hybrid_asks_the_drafter_where_the_text_does_not_tell(temperature:
 
 @pytest.mark.parametrize(("script", "hits"), [(right, True), (half_right, False)])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-async def test_the_next_draft_is_asked_for_ahead(
+async def test_the_next_draft_is_requested_ahead(
     script: Callable[..., BlockScores], hits: bool, temperature: float
 ) -> None:
-    config = DIRECT.model_copy(update={"run_ahead_least": 0.0})
+    config = LED.model_copy(update={"run_ahead_min_hit_rate": 0.0})
     async with pair(Watched(script)) as both:
         plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
         tokens, report = await decoded(both, config, temperature, new=100)
         assert tokens == plain and both.drafters.asked == 0
-        assert report.run_ahead_asked > 4
+        assert report.run_ahead_rounds > 4
         assert bool(report.run_ahead_hits) == hits
 
 
-async def test_a_slow_reader_stops_the_verifier_after_what_was_allowed() -> None:
+async def test_a_slow_reader_stops_the_verifier_after_what_was_granted() -> None:
     async with pair() as both:
         server = both.verifiers.servers[0]
 
@@ -229,7 +232,7 @@ async def test_a_slow_reader_stops_the_verifier_after_what_was_allowed() -> None
                 await asyncio.sleep(0.3)
                 done = server.stats()["rounds"]
                 await asyncio.sleep(0.1)
-                assert server.stats()["rounds"] == done < 2 + 2 * 4 + DIRECT.read_ahead + 2
+                assert server.stats()["rounds"] == done < 2 + 2 * 4 + LED.read_ahead + 2
 
         tokens, _ = await decoded(both, watch=read_slowly, new=200)
         assert len(tokens) == 200
@@ -238,7 +241,7 @@ async def test_a_slow_reader_stops_the_verifier_after_what_was_allowed() -> None
 async def test_a_client_that_goes_frees_both_sides() -> None:
     async with pair() as both:
         request = GenerationRequest("s", PROMPT, SamplingParams(), 400)
-        events = generate(request, both.drafters, both.verifiers, DIRECT)
+        events = generate(request, both.drafters, both.verifiers, LED)
         async for _ in events:
             break
         await events.aclose()
@@ -248,7 +251,7 @@ async def test_a_client_that_goes_frees_both_sides() -> None:
 async def test_many_at_once_get_what_they_get_alone() -> None:
     async with pair() as both:
         alone = [await decoded(both, temperature=t) for t in (0.0, 0.7, 1.3)]
-        config = DIRECT
+        config = LED
         together = await asyncio.gather(
             *(decoded(both, config, temperature=t) for t in (0.0, 0.7, 1.3) * 2)
         )

@@ -97,7 +97,7 @@ async def verifier(
 
 
 class Pool:
-    """A port that opens on the newest server; asked counts the drafts that pass by here."""
+    """A port that opens on the newest server; asked counts the orchestrator's draft requests."""
 
     def __init__(self, client: Callable[[str], DrafterClient | VerifierClient]) -> None:
         self._client = client
@@ -159,9 +159,9 @@ async def pair(
         await both.verifiers.close()
 
 
-DIRECT = OrchestratorConfig(
+LED = OrchestratorConfig(
     adl=FixedConfig(k=6),
-    direct_rounds=4,
+    verifier_led_rounds=4,
     draft_deadline_ms=2000,
     breaker=BreakerConfig(cooldown_s=0.01, max_cooldown_s=0.02),
     verifier_retry=RetryConfig(attempts=8, initial_s=0.01, max_s=0.02),
@@ -172,7 +172,7 @@ Watcher = Callable[[int], object]
 
 async def decoded(
     both: Pair,
-    config: OrchestratorConfig = DIRECT,
+    config: OrchestratorConfig = LED,
     temperature: float = 0.0,
     new: int = NEW,
     stops: tuple[int, ...] = (),
@@ -207,6 +207,3 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not condition():
             await asyncio.sleep(0.005)
-
-
-# The verifier's side of the contract alone.

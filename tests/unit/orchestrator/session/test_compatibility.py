@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, explicit, is_tree
 from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Propose
-from orchestrator.session.compatibility import differ, same, within
+from orchestrator.session.compatibility import (
+    drop_unknown_tokens,
+    same_target,
+    why_incompatible,
+)
 from tests.support.peers import (
     MODEL,
     VOCAB,
@@ -26,27 +30,29 @@ BASE = Base("s", 0, 1, 1)
 
 def test_verifiers_of_other_weights_or_numerics_are_not_the_same() -> None:
     rough = replace(MODEL, numerics="tolerance 1e-05")
-    assert same(MODEL, MODEL) and same(rough, replace(rough, numerics="tolerance 2e-05"))
-    assert not same(MODEL, rough)
-    assert not same(MODEL, replace(MODEL, weights_hash="another"))
-    assert not same(MODEL, replace(MODEL, tokenizer_hash="another"))
+    assert same_target(MODEL, MODEL) and same_target(
+        rough, replace(rough, numerics="tolerance 2e-05")
+    )
+    assert not same_target(MODEL, rough)
+    assert not same_target(MODEL, replace(MODEL, weights_hash="another"))
+    assert not same_target(MODEL, replace(MODEL, tokenizer_hash="another"))
 
 
 def test_a_path_is_cut_at_the_first_unknown_token() -> None:
     q = tuple(Candidates((token,), (1,)) for token in (1, 2, 9, 3))
     block = DraftBlock(BASE, (1, 2, 9, 3), generated_len=4, bonus_guess=5, q=q)
-    assert within(block, 9) == replace(
+    assert drop_unknown_tokens(block, 9) == replace(
         block, tokens=(1, 2), generated_len=2, bonus_guess=-1, q=q[:2]
     )
-    assert within(block, 10) is block
-    assert within(replace(block, bonus_guess=10), 10).bonus_guess == -1
+    assert drop_unknown_tokens(block, 10) is block
+    assert drop_unknown_tokens(replace(block, bonus_guess=10), 10).bonus_guess == -1
 
 
 @given(st.data())
 def test_a_trees_branches_are_cut_where_they_become_unknown(data: st.DataObject) -> None:
     tokens = data.draw(st.lists(st.integers(0, 9), max_size=8).map(tuple))
     parents = tuple(data.draw(st.integers(-1, i - 1)) for i in range(len(tokens)))
-    cut = within(DraftBlock(BASE, tokens, parents), 7)
+    cut = drop_unknown_tokens(DraftBlock(BASE, tokens, parents), 7)
 
     def branches(tokens: Sequence[int], parents: Sequence[int]) -> list[list[int]]:
         tree = explicit(parents, len(tokens))
@@ -60,17 +66,17 @@ def test_a_trees_branches_are_cut_where_they_become_unknown(data: st.DataObject)
 
 def test_sizes_may_differ_where_the_tokenizer_is_the_same() -> None:
     wider = replace(MODEL, vocab_size=VOCAB + 14)
-    assert differ(wider, MODEL) is None
-    assert "tokenizer" in (differ(replace(MODEL, tokenizer_hash="other"), MODEL) or "")
+    assert why_incompatible(wider, MODEL) is None
+    assert "tokenizer" in (why_incompatible(replace(MODEL, tokenizer_hash="other"), MODEL) or "")
     nameless = replace(MODEL, tokenizer_hash="")
-    assert "vocabulary" in (differ(replace(wider, tokenizer_hash=""), nameless) or "")
+    assert "vocabulary" in (why_incompatible(replace(wider, tokenizer_hash=""), nameless) or "")
 
 
 def test_what_ends_a_drafters_texts_must_end_the_targets() -> None:
     ending = replace(MODEL, eos_token_ids=(7, 3))
-    assert differ(replace(MODEL, eos_token_ids=(3,)), ending) is None
-    assert differ(MODEL, ending) is None and differ(ending, MODEL) is None
-    assert differ(ending, replace(MODEL, eos_token_ids=(3,))) == (
+    assert why_incompatible(replace(MODEL, eos_token_ids=(3,)), ending) is None
+    assert why_incompatible(MODEL, ending) is None and why_incompatible(ending, MODEL) is None
+    assert why_incompatible(ending, replace(MODEL, eos_token_ids=(3,))) == (
         "drafter scripted ends texts with [3, 7], target scripted with [3]"
     )
 

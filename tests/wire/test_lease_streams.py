@@ -1,4 +1,4 @@
-"""Direct rounds on the verifier's stream: orders, drafters that are named, and what is refused."""
+"""Leases on the verifier's stream: grants, drafters that are named, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from foredraft.codec import lease as direct_codec
+from foredraft.codec import lease as lease_codec
 from foredraft.codec import records as codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
-from foredraft.lease import Direct, DirectEnded, DirectFault, DirectRound, DraftSource
-from foredraft.limits import MAX_DIRECT_ROUNDS
+from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
+from foredraft.limits import MAX_LED_ROUNDS
 from foredraft.types import (
     Base,
     DraftBlock,
@@ -24,7 +24,7 @@ from foredraft.types import (
     VerifyOpen,
 )
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
-from tests.support.direct_pair import (
+from tests.support.lease_pair import (
     PROMPT,
     VOCAB,
     drafter,
@@ -41,15 +41,15 @@ async def test_another_drafter_is_asked_from_the_next_draft_on() -> None:
         first, second = both.drafters.servers[0], await drafter()
         both.drafters.servers.append(second)
         async with stream_of(both.verifiers.servers[0]) as stream:
-            await stream.attach(source(first.port))
-            await stream.allow(Direct(1, 200, 1, 1_000_000, 0))
-            await stream.next_direct()
-            await stream.attach(source(second.port))
+            await stream.use_drafter(source(first.port))
+            await stream.grant(Grant(1, 200, 1, 1_000_000, 0))
+            await stream.next_led()
+            await stream.use_drafter(source(second.port))
             await until(lambda: second.stats()["blocks"] > 0)
             assert first.stats()["streams"] == 0
-            while isinstance(told := await stream.next_direct(), DirectRound):
+            while isinstance(led := await stream.next_led(), LedRound):
                 pass
-            assert told == DirectEnded(1)
+            assert led == LeaseEnded(1)
 
 
 def source(port: int) -> DraftSource:
@@ -64,48 +64,48 @@ async def stream_of(server: verifier_server.VerifierServer) -> AsyncIterator[Ver
     await client.close()
 
 
-async def test_an_order_replaces_the_one_before_and_is_answered_once() -> None:
+async def test_a_grant_replaces_the_one_before_and_is_answered_once() -> None:
     async with pair() as both:
         port = both.drafters.servers[0].port
         async with stream_of(both.verifiers.servers[0]) as stream:
-            await stream.attach(source(port))
-            await stream.allow(Direct(1, 3, 4, 1_000_000, 0))
-            rounds = [await stream.next_direct() for _ in range(3)]
-            assert [told.left for told in rounds] == [1, 0, 0]
-            assert [told.block.base.round for told in rounds] == [0, 1, 2]
-            assert await stream.next_direct() == DirectEnded(1)
-            await stream.allow(Direct(2, MAX_DIRECT_ROUNDS, 4, 1_000_000, 3))
-            first = await stream.next_direct()
-            assert isinstance(first, DirectRound) and first.block.base.round == 3
-            await stream.allow(Direct(3, 0, 1, 1, 0))
-            while isinstance(told := await stream.next_direct(), DirectRound):
+            await stream.use_drafter(source(port))
+            await stream.grant(Grant(1, 3, 4, 1_000_000, 0))
+            rounds = [await stream.next_led() for _ in range(3)]
+            assert [led.rounds_left for led in rounds] == [1, 0, 0]
+            assert [led.block.base.round for led in rounds] == [0, 1, 2]
+            assert await stream.next_led() == LeaseEnded(1)
+            await stream.grant(Grant(2, MAX_LED_ROUNDS, 4, 1_000_000, 3))
+            first = await stream.next_led()
+            assert isinstance(first, LedRound) and first.block.base.round == 3
+            await stream.grant(Grant(3, 0, 1, 1, 0))
+            while isinstance(led := await stream.next_led(), LedRound):
                 pass
-            assert told == DirectEnded(3)
+            assert led == LeaseEnded(3)
 
 
-async def test_rounds_and_direct_rounds_alternate_on_one_stream() -> None:
+async def test_rounds_and_led_rounds_alternate_on_one_stream() -> None:
     async with pair() as both:
         port = both.drafters.servers[0].port
         async with stream_of(both.verifiers.servers[0]) as stream:
             asked = round_after(PROMPT, (6, 7, 9))
             verdict = await stream.verify(asked)
             assert await stream.verify(asked) == verdict
-            await stream.attach(source(port))
-            await stream.allow(Direct(1, 1, 4, 1_000_000, 1))
-            told = await stream.next_direct()
-            assert isinstance(told, DirectRound)
-            assert told.block.tokens[:2] == (9, 10) and told.verdict.accepted == 2
-            assert await stream.next_direct() == DirectEnded(1)
+            await stream.use_drafter(source(port))
+            await stream.grant(Grant(1, 1, 4, 1_000_000, 1))
+            led = await stream.next_led()
+            assert isinstance(led, LedRound)
+            assert led.block.tokens[:2] == (9, 10) and led.verdict.accepted == 2
+            assert await stream.next_led() == LeaseEnded(1)
             text = (*PROMPT, 6, 7, 8, 9, 10, 11)
             assert (await stream.verify(round_after(text, number=2))).next_tokens == (12,)
 
 
-async def test_a_round_while_direct_rounds_are_under_way_ends_the_session() -> None:
+async def test_a_round_while_a_lease_is_active_ends_the_session() -> None:
     async with pair() as both:
         port = both.drafters.servers[0].port
         async with stream_of(both.verifiers.servers[0]) as stream:
-            await stream.attach(source(port))
-            await stream.allow(Direct(1, 9, 4, 1_000_000, 0))
+            await stream.use_drafter(source(port))
+            await stream.grant(Grant(1, 9, 4, 1_000_000, 0))
             with pytest.raises((InvalidRequest, CorruptModelOutput)):
                 while True:
                     await stream.verify(round_after(PROMPT))
@@ -113,31 +113,37 @@ async def test_a_round_while_direct_rounds_are_under_way_ends_the_session() -> N
 
 @pytest.mark.parametrize(
     ("where", "fault"),
-    [("127.0.0.1:1", DirectFault.LOST), (None, DirectFault.UNSUPPORTED)],
+    [("127.0.0.1:1", LeaseFault.LOST), (None, LeaseFault.UNSUPPORTED)],
 )
-async def test_a_drafter_that_cannot_be_asked_is_said(
-    where: str | None, fault: DirectFault
+async def test_a_drafter_that_cannot_be_asked_ends_the_lease(
+    where: str | None, fault: LeaseFault
 ) -> None:
     async with pair() as both, stream_of(both.verifiers.servers[0]) as stream:
         if where:
-            await stream.attach(replace(source(1), address=where))
-        await stream.allow(Direct(1, 9, 4, 5_000_000, 0))
-        assert await stream.next_direct() == DirectEnded(1, fault)
+            await stream.use_drafter(replace(source(1), address=where))
+        await stream.grant(Grant(1, 9, 4, 5_000_000, 0))
+        assert await stream.next_led() == LeaseEnded(1, fault)
         assert (await stream.verify(round_after(PROMPT))).next_tokens == (6,)
 
 
 @pytest.mark.parametrize(
     ("message", "param"),
     [
-        ({"direct": {"order": 1, "rounds": 257, "num_tokens": 1, "deadline_us": 1}}, "rounds"),
-        ({"direct": {"order": 1, "rounds": 1, "num_tokens": 0, "deadline_us": 1}}, "num_tokens"),
-        ({"direct": {"order": 1, "rounds": 1, "num_tokens": 1}}, "deadline_us"),
-        ({"drafter": {"address": "http://127.0.0.1:1"}}, "drafter.address"),
-        ({"drafter": {"address": "unix:/tmp/socket"}}, "drafter.address"),
-        ({"drafter": {"address": "a" * 300 + ":1"}}, "drafter.address"),
+        (
+            {"grant": {"seq": 1, "rounds": 257, "num_draft_tokens": 1, "deadline_us": 1}},
+            "grant.rounds",
+        ),
+        (
+            {"grant": {"seq": 1, "rounds": 1, "num_draft_tokens": 0, "deadline_us": 1}},
+            "grant.num_draft_tokens",
+        ),
+        ({"grant": {"seq": 1, "rounds": 1, "num_draft_tokens": 1}}, "grant.deadline_us"),
+        ({"draft_source": {"address": "http://127.0.0.1:1"}}, "draft_source.address"),
+        ({"draft_source": {"address": "unix:/tmp/socket"}}, "draft_source.address"),
+        ({"draft_source": {"address": "a" * 300 + ":1"}}, "draft_source.address"),
     ],
 )
-async def test_a_bad_order_names_its_field(message: dict[str, object], param: str) -> None:
+async def test_a_bad_grant_names_its_field(message: dict[str, object], param: str) -> None:
     async with pair() as both:
         address = f"127.0.0.1:{both.verifiers.servers[0].port}"
         opened = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening(PROMPT)))
@@ -153,9 +159,9 @@ async def test_a_bad_order_names_its_field(message: dict[str, object], param: st
 
 
 class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
-    """Tells of one direct round, as `lie` makes it, and then that nothing is under way."""
+    """Reports one led round, as `lie` makes it, and then nothing more."""
 
-    def __init__(self, lie: Callable[[DirectRound], DirectRound]) -> None:
+    def __init__(self, lie: Callable[[LedRound], LedRound]) -> None:
         self.lie = lie
 
     async def Verify(self, requests, context):  # type: ignore[no-untyped-def]
@@ -164,8 +170,8 @@ class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         yield verifier_pb2.VerifyResponse(opened={"model": info})
         base = Base("s", 0, len(opened.prefix), 1)
         block = DraftBlock(base, (6, 7), generated_len=2)
-        told = self.lie(DirectRound(block, Verdict(base, 1, (8,)), 2, 0))
-        yield verifier_pb2.VerifyResponse(direct_round=direct_codec.direct_round_to_pb(told))
+        led = self.lie(LedRound(block, Verdict(base, 1, (8,)), 2, 0))
+        yield verifier_pb2.VerifyResponse(led_round=lease_codec.led_round_to_pb(led))
         async for _ in requests:
             pass
 
@@ -173,7 +179,7 @@ class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
 @pytest.mark.parametrize(
     "lie",
     [
-        lambda t: replace(t, num_tokens=1),
+        lambda t: replace(t, num_draft_tokens=1),
         lambda t: replace(t, block=replace(t.block, tokens=(6, VOCAB))),
         lambda t: replace(t, block=replace(t.block, parents=(0, -1))),
         lambda t: replace(t, verdict=replace(t.verdict, accepted=3)),
@@ -181,8 +187,8 @@ class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         lambda t: replace(t, verdict=replace(t.verdict, base=Base("s", 1, 3, 1))),
     ],
 )
-async def test_the_client_believes_no_direct_round_that_the_contract_excludes(
-    lie: Callable[[DirectRound], DirectRound],
+async def test_the_client_believes_no_led_round_that_the_contract_excludes(
+    lie: Callable[[LedRound], LedRound],
 ) -> None:
     server = grpc.aio.server()
     verifier_pb2_grpc.add_VerifierServiceServicer_to_server(LyingVerifier(lie), server)
@@ -191,6 +197,6 @@ async def test_the_client_believes_no_direct_round_that_the_contract_excludes(
     client = VerifierClient(f"127.0.0.1:{port}")
     stream = await client.open(opening(PROMPT))
     with pytest.raises(CorruptModelOutput):
-        await stream.next_direct()
+        await stream.next_led()
     await client.close()
     await server.stop(None)

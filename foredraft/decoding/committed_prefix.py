@@ -1,4 +1,4 @@
-"""The committed prefix: the one truth of a request, and the hash chain that names it. Pure."""
+"""The committed prefix of a session, and the hash chain that names it. Pure."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class CommittedPrefix:
     def generated(self) -> tuple[int, ...]:
         """The tokens after the prompt."""
         return tuple(self.tokens[self.prompt_len :])
+
+    def base(self, session_id: str, number: int) -> Base:
+        """Return the prefix as the base of round `number`."""
+        return Base(session_id, number, len(self.tokens), self.hash)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Append tokens for good."""
