@@ -27,7 +27,7 @@ from verifier_service.models.compiled.panels import PanelCaches
 from verifier_service.models.compiled.sampling import best_argmax, best_choice
 from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.fusion import FeatureFusion, load_fusion
 from verifier_service.models.paged import Forward, PagedModel, warm_up
 from verifier_service.models.port import TargetModel
@@ -119,7 +119,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     """
     dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
     if config.features is not None and ranks > 1:
-        raise ConfigError("a model in several ranks tells no features", param="features")
+        raise ConfigError("a model on several ranks returns no features", param="features")
     shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
     model = load_model(
         config.model,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
-from verifier_service.rules.logits import Guide
+from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.targets.engine import VerifierEngine
 from verifier_service.targets.scores import scores
 
@@ -53,8 +53,8 @@ class Rounds:
             for handle, result in outcomes
             if handle in self._waiting
         ]
-        # Put in order while nobody waits for it.
-        self.engine.tidy()
+        # Done between two steps, where it delays no round.
+        self.engine.compact()
 
     def gauges(self) -> dict[str, float]:
         """Return what sessions hold and what was done so far.
@@ -86,12 +86,12 @@ class Runner(EngineThread[Rounds]):
     async def open(self, request: VerifyOpen) -> int:
         """Open a session and return its handle."""
         engine = self.engine.engine
-        guide: Guide | None = None
+        matcher: GrammarMatcher | None = None
         if request.grammar is not None:
             # Not in the thread: a large grammar takes long, and others' rounds need not wait.
             loop = asyncio.get_running_loop()
-            guide = await loop.run_in_executor(self._grammars, engine.guide, request.grammar)
-        handle, _ = await self.open_session(lambda _: (engine.open(request, guide), None))
+            matcher = await loop.run_in_executor(self._grammars, engine.matcher, request.grammar)
+        handle, _ = await self.open_session(lambda _: (engine.open(request, matcher), None))
         return handle
 
     async def stop(self) -> None:

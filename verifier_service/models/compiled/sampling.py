@@ -15,8 +15,8 @@ from verifier_service.model.native import library
 from verifier_service.rules.sampling import (
     HEAD_NATS,
     Choice,
-    Draw,
     GumbelArgmax,
+    RowSampling,
     choose,
     gumbel_argmax,
 )
@@ -51,7 +51,9 @@ class NativeChoice:
         self._reference = partial(choose, argmax=NativeArgmax(kernels))
         self._room = np.empty(0)
 
-    def __call__(self, logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> list[int | None]:
+    def __call__(
+        self, logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]
+    ) -> list[int | None]:
         rows, vocabulary = logits.shape
         if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
             return self._reference(logits, draws)
@@ -94,7 +96,7 @@ class NativeArgmax:
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._draw = kernels.fd_draw
 
-    def __call__(self, z: npt.NDArray[np.float64], draws: Sequence[Draw]) -> list[int]:
+    def __call__(self, z: npt.NDArray[np.float64], draws: Sequence[RowSampling]) -> list[int]:
         tokens = []
         lead = ctypes.c_double()
         at = ctypes.byref(lead)

@@ -26,7 +26,7 @@ from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.model.native import isas, library
 from verifier_service.models.compiled.forward import NativeForward
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 from verifier_service.models.transformers_forward import TransformersForward
 

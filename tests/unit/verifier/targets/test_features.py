@@ -22,7 +22,7 @@ from tests.support.verifiers import BLOCK, RandomModel, finish, make_engine, ope
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_engine
 from verifier_service.model.native import isas, library
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 
 WIDTH = 2

@@ -1,4 +1,4 @@
-"""A target model that also tells a drafter's fused features of what it reads."""
+"""A target model that also returns a drafter's fused features of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FusingForward(Forward, Protocol):
-    """A forward that also tells what a fusion makes of its hidden states."""
+    """A forward pass that also returns a fusion of its hidden states."""
 
     def fused(
         self, flat: Flat, rows: Sequence[int], fusion: FeatureFusion
