@@ -233,7 +233,7 @@ class DrafterConfig(ServiceConfig):
     max_sessions: int = Field(
         default=512,
         ge=1,
-        description="Most open sessions; a request with direct rounds takes two, the "
+        description="Most open sessions; a request with a lease takes two, the "
         "orchestrator's and the verifier's.",
     )
     cache_tokens: int = Field(
