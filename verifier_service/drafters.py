@@ -37,6 +37,9 @@ class DraftClient(Protocol):
     async def close(self) -> None:
         """End all its sessions."""
 
+    def retire(self) -> None:
+        """Take no new sessions; the channel ends with the last one."""
+
 
 Connect = Callable[[str], DraftClient]
 
@@ -67,7 +70,7 @@ class Drafters:
         except Unavailable:
             if self._clients.get(address) is client:
                 del self._clients[address]
-            await client.close()
+            client.retire()
             raise
 
     async def close(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -62,13 +64,20 @@ class Pair:
         for backend, kv in zip(self._backends, self._kvs, strict=True):
             backend.keep(kv, blocks, start, rows)
 
-    def _attend(self, backend: Attention, kv: Kv, layer: int, qkv, batch) -> torch.Tensor:
-        described, first = [], 0
+    def _attend(
+        self,
+        backend: Attention,
+        kv: Kv,
+        layer: int,
+        qkv: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        batch: Sequence[tuple[Any, ...]],
+    ) -> torch.Tensor:
+        (q, k, v), described, first = qkv, [], 0
         for blocks, start, rows, *parents in batch:
             described.append(Rows(kv, blocks, start, first, rows, *parents))
             first += rows
-        plan = backend.plan(described, qkv[0].shape[1])
-        return backend.attend(layer, *qkv, plan, self._shape.head_dim**-0.5)
+        plan = backend.plan(described, q.shape[1])
+        return backend.attend(layer, q, k, v, plan, self._shape.head_dim**-0.5)
 
 
 def tree(seed: int, nodes: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from foredraft.types import (
     Propose,
     SamplingParams,
 )
+from tests.support.waiting import DEADLINE_S
 
 EOS = 0
 INFO = ModelInfo(16, 64, "hash", "scripted", "scripted")
@@ -123,6 +125,19 @@ class ScriptedLM:
                 else BlockScores(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 1)))
             )
         return answers
+
+
+class Gated(ScriptedLM):
+    """Waits for `gate` in every pass and says when it is in one."""
+
+    def __init__(self) -> None:
+        super().__init__(counting)
+        self.gate, self.inside = threading.Event(), threading.Event()
+
+    def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
+        self.inside.set()
+        assert self.gate.wait(DEADLINE_S)
+        return super().draft(requests)
 
 
 def strategies_of(model: ScriptedLM, **settings: Any) -> Strategies:

@@ -21,6 +21,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
+from tests.support.waiting import DEADLINE_S
 
 FIXED = config(adl=FixedConfig(k=4))
 
@@ -33,7 +34,7 @@ async def run(
 ) -> tuple[tuple[int, ...], SpeculationReport]:
     """Generate to the end; every run must equal plain decoding and leave nothing open."""
     got = Collected()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         async for event in generate(asked, drafter, verifier, settings_):
             got.add(event)
     assert got.summary is not None
@@ -72,3 +73,10 @@ def wrong(at: int, every: int = 1) -> DraftScript:
 
 async def a_millisecond(_: int) -> None:
     await asyncio.sleep(0.001)
+
+
+async def next_round(verifier: ScriptedVerifier) -> None:
+    """Return when the verifier has been sent another round: what waits for it comes late."""
+    sent = len(verifier.rounds)
+    while len(verifier.rounds) == sent:
+        await asyncio.sleep(0.001)

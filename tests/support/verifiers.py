@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import branch
+from foredraft.errors import ForedraftError
 from foredraft.types import (
     Acceptance,
     Base,
@@ -96,7 +98,7 @@ def make_engine(
     kv_tokens: int = 1024,
     max_sessions: int = 8,
     overcommit: float = 1.0,
-    **kw: int,
+    **kw: Any,
 ) -> VerifierEngine:
     """Return an engine over a counting model."""
     model = model or CountingModel()
@@ -141,10 +143,17 @@ def round_after(
     return Round(base, tuple(draft), 0 if draft else steps, tuple(parents), tuple(q))
 
 
+def finish(engine: VerifierEngine) -> dict[int, Verdict | ForedraftError]:
+    """Step until nothing is pending; return each handle's last result."""
+    results: dict[int, Verdict | ForedraftError] = {}
+    while engine.has_work:
+        results.update(engine.step())
+    return results
+
+
 def verdict_of(engine: VerifierEngine, handle: int, asked: Round) -> Verdict:
-    """Return the verdict of a round, stepped to its end."""
+    """Return the verdict of a round, with nothing left pending."""
     engine.submit(handle, asked)
-    while True:
-        for outcome in engine.step():
-            assert isinstance(outcome.result, Verdict)
-            return outcome.result
+    verdict = finish(engine)[handle]
+    assert isinstance(verdict, Verdict), verdict
+    return verdict

@@ -13,6 +13,7 @@ from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, Unavailable
 from foredraft.types import Base, Round, SamplingParams, VerifyOpen
 from tests.support.tiny_models import write_tiny
+from tests.support.waiting import DEADLINE_S
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
@@ -94,7 +95,7 @@ async def test_a_killed_rank_ends_the_verifier_and_hangs_nobody(checkpoint: Path
         [process] = started[0]._processes
         process.kill()
         process.wait()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             again = await client.open(VerifyOpen("t", PROMPT[:50], SamplingParams(), 60, 8))
             base = Base("t", 0, 50, hash_prefix(PROMPT[:50]))
             with pytest.raises(Unavailable):
@@ -103,7 +104,7 @@ async def test_a_killed_rank_ends_the_verifier_and_hangs_nobody(checkpoint: Path
             server.check_health()
     finally:
         await client.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await server.stop()
 
 

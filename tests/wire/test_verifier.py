@@ -14,15 +14,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
-    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.types import Acceptance, Candidates, SamplingParams
+from foredraft.types import Acceptance, Candidates, SamplingParams, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
+from tests.support.waiting import DEADLINE_S, eventually
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
 from verifier_service.runner import Runner
@@ -32,23 +32,19 @@ from verifier_service.targets.engine import VerifierEngine
 
 @asynccontextmanager
 async def running(
-    make: Callable[[], VerifierEngine] = make_engine, *, idle_ttl_s: float = 30.0
+    make: Callable[[], VerifierEngine] = make_engine,
+    *,
+    runner: Runner | None = None,
 ) -> AsyncIterator[tuple[VerifierServer, VerifierClient]]:
     """A server and a client of it."""
-    config = VerifierConfig(model=Path(), idle_ttl_s=idle_ttl_s, grace_s=1.0)
-    server = await serve_engine(config, Runner(make))
+    config = VerifierConfig(model=Path(), grace_s=1.0)
+    server = await serve_engine(config, runner or Runner(make))
     client = VerifierClient(f"127.0.0.1:{server.port}")
     try:
         yield server, client
     finally:
         await client.close()
         await server.stop()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def raw(address_port: int, *messages: verifier_pb2.VerifyRequest) -> grpc.aio.AioRpcError:
@@ -73,7 +69,7 @@ async def test_a_session_runs_and_its_end_frees_everything():
         assert plain.timings.batch_rows == 1
         assert server.stats()["sessions"] == 1
         await stream.close()
-        await until(lambda: server.stats()["kv_used"] == 0)
+        await eventually(lambda: server.stats()["kv_used"] == 0)
 
 
 async def test_a_duplicate_is_answered_and_a_stale_round_refused():
@@ -96,12 +92,12 @@ async def test_open_comes_first_and_once():
         for messages in ([asked], [opened, opened], [verifier_pb2.VerifyRequest()]):
             error = await raw(server.port, *messages)
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        await until(lambda: server.stats()["sessions"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == 0)
 
 
 async def test_another_protocol_is_refused():
     message = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening()))
-    message.open.protocol = 7
+    message.open.protocol = 7  # type: ignore[assignment]
     async with running() as (server, _):
         error = await raw(server.port, message)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -184,7 +180,7 @@ async def test_bad_logits_end_only_their_session():
         )
         assert results[0].accepted == 1
         assert isinstance(results[1], CorruptModelOutput)
-        await until(lambda: server.stats()["sessions"] == 1)
+        await eventually(lambda: server.stats()["sessions"] == 1)
         assert server.stats()["corrupted"] == 1
 
 
@@ -194,7 +190,7 @@ async def test_full_is_refused_until_a_session_ends():
         with pytest.raises(Overloaded):
             await client.open(opening())
         await first.close()
-        await until(lambda: server.stats()["sessions"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == 0)
         await (await client.open(opening())).close()
 
 
@@ -205,38 +201,46 @@ async def test_cancelling_a_round_or_an_open_frees_the_session():
 
     class Slow(CountingModel):
         def forward(self, segments):
-            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(5)
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(DEADLINE_S)
             return super().forward(segments)
 
+    class Noting(Runner):
+        opens = 0
+
+        async def open(self, request: VerifyOpen) -> int:
+            self.opens += 1
+            return await super().open(request)
+
     model = Slow()
-    async with running(lambda: make_engine(model)) as (server, client):
+    runner = Noting(lambda: make_engine(model))
+    async with running(runner=runner) as (server, client):
         stream = await client.open(opening((1,)))
         waiting = asyncio.create_task(stream.verify(round_after((1,), (2,))))
-        await until(lambda: server.stats()["queue"] == 1)
+        await eventually(lambda: server.stats()["queue"] == 1)
         opening_task = asyncio.create_task(client.open(opening((1, 2))))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: runner.opens == 2)
         for task in (waiting, opening_task):
             task.cancel()
         await asyncio.gather(waiting, opening_task, return_exceptions=True)
-        await until(lambda: server.stats()["queue"] == 0)
+        await eventually(lambda: server.stats()["queue"] == 0)
         release.set()
-        await until(lambda: model.pool.available == model.pool.total)
+        await eventually(lambda: model.pool.available == model.pool.total)
         assert server.stats()["kv_used"] == 0
-
-
-async def test_a_silent_session_is_ended():
-    async with running(idle_ttl_s=0.1) as (server, client):
-        stream = await client.open(opening())
-        await until(lambda: server.stats()["sessions"] == 0)
-        with pytest.raises(DeadlineExceeded):
-            await stream.verify(round_after((1, 2, 3)))
 
 
 async def test_draining_asks_sessions_to_move_and_takes_no_new_ones():
     async with running() as (server, client):
         stream = await client.open(opening())
         draining = asyncio.create_task(server.drain())
-        await asyncio.sleep(0.05)
+
+        async def refused() -> bool:
+            try:
+                await (await client.open(opening((5,)))).close()
+            except Unavailable:
+                return True
+            return False
+
+        await eventually(refused)
         assert (await stream.verify(round_after((1, 2, 3), (4,)))).accepted == 1
         assert stream.draining
         with pytest.raises(Unavailable):

@@ -25,7 +25,7 @@ _LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 # What a round's branches may take, in seconds: drafts are cut where it is up.
-_ROUND_S = 0.02
+_ROUND_S = 0.01
 
 
 class Grammars(Protocol):

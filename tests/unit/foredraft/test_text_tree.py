@@ -15,7 +15,8 @@ texts = st.lists(st.integers(0, 4), max_size=30)
 
 def counted_afresh(text, path, length, window):
     """What followed the last `length` tokens of text and path within the text's window."""
-    tail, counts = [*text, *path][-length:], {}
+    tail = [*text, *path][-length:]
+    counts: dict[int, int] = {}
     for end in range(max(length, len(text) - window), len(text)):
         if text[end - length : end] == tail:
             counts[text[end]] = counts.get(text[end], 0) + 1

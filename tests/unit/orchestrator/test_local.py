@@ -30,6 +30,11 @@ from tests.support.peers import (
 )
 
 
+def _settle(answer: asyncio.Future[DraftBlock], block: DraftBlock) -> None:
+    if not answer.done():
+        answer.set_result(block)
+
+
 class DraftRunner:
     """A batcher's surface; answers come a moment later, as from another thread."""
 
@@ -45,9 +50,7 @@ class DraftRunner:
         named[request.keep_len :] = request.append
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
         block = true_block(request, tuple(named))
-        asyncio.get_running_loop().call_later(
-            0.001, lambda: answer.done() or answer.set_result(block)
-        )
+        asyncio.get_running_loop().call_soon(_settle, answer, block)
         return answer
 
     def close(self, handle: int) -> None:

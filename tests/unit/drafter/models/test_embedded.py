@@ -42,6 +42,7 @@ def test_candidates_are_the_best_normalised_over_the_vocabulary(drafter):
         log_q = logits.log_softmax(-1)
         previous = torch.tensor([TEXT[-1], *scores.tokens[:3, 0].tolist()])
         edges = network.edge_logits(hidden, previous)
+    assert scores.edge is not None
     for slot in range(4):
         tokens = scores.tokens[slot]
         assert scores.log_q[slot] == pytest.approx(log_q[slot, tokens].numpy(), abs=1e-4)

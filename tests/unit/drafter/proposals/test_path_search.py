@@ -32,9 +32,10 @@ def brute_force(lattice, scorer, weight, temperature):
     bound = scorer.bind(lattice, CONTEXT)
     scale = 1 / temperature if temperature else 1.0
     depth, width = lattice.tokens.shape
-    best = (-np.inf, ())
+    best: tuple[float, tuple[int, ...]] = (-np.inf, ())
     for columns in itertools.product(range(width), repeat=depth):
-        total, path, parent = 0.0, (), 0
+        path: tuple[int, ...] = ()
+        total, parent = 0.0, 0
         for slot, column in enumerate(columns):
             if lattice.log_q[slot, column] == NEVER:
                 total = -np.inf

@@ -124,7 +124,7 @@ def test_kenlm_scorer_is_kenlms_score_of_the_whole_text(arpa, context):
     path, model = arpa
     slots = [[0, 1, 49], [2, 0, 50], [0, 5, 1], [3, 1, 0]]
     bound = KenLMScorer(path).bind(lattice_of(slots), context)
-    beams = [()]
+    beams: list[tuple[int, ...]] = [()]
     for slot, candidates in enumerate(slots):
         parents = np.array([slots[slot - 1].index(p[-1]) if p else 0 for p in beams])
         scores = bound.step(slot, beams, parents)

@@ -139,7 +139,7 @@ def test_autoregressive_drafts_can_be_drawn_from_their_own_q():
     strategy = Autoregressive(sampled(sampling), EOS, 8)
     drafted, _ = driven(strategy.draft(4, (4, 5), ROOM), random_scores)
     assert len(drafted.q) == len(drafted.tokens)
-    text = (4, 5)
+    text: tuple[int, ...] = (4, 5)
     for token, q in zip(drafted.tokens, drafted.q, strict=True):
         [alone] = sampled_path(
             random_scores(Pass(text, 1)), 1, EOS, sampling, len(text), prefix_len=2, most=64

@@ -18,6 +18,7 @@ from tests.support.peers import (
     request,
 )
 from tests.support.running import FIXED, run, wrong
+from tests.support.waiting import DEADLINE_S, turns
 
 
 @pytest.mark.parametrize("phase", range(8))
@@ -27,8 +28,7 @@ async def test_closing_the_generator_closes_both_streams(phase: int) -> None:
     async for event in events:
         assert isinstance(event, StepEvent)
         break
-    for _ in range(phase):
-        await asyncio.sleep(0)
+    await turns(phase)
     rounds = len(verifier.rounds)
     await events.aclose()
     assert not drafter.live and not verifier.live
@@ -37,12 +37,15 @@ async def test_closing_the_generator_closes_both_streams(phase: int) -> None:
 
 @pytest.mark.parametrize("stuck", ["drafter", "verifier", "opening", "reader"])
 async def test_cancelling_the_reader_closes_both_streams(stuck: str) -> None:
-    async def forever(*_: object) -> DraftBlock:
-        await asyncio.Event().wait()
-        raise AssertionError
+    reached = asyncio.Event()
 
     async def wait(_: int) -> None:
+        reached.set()
         await asyncio.Event().wait()
+
+    async def forever(*_: object) -> DraftBlock:
+        await wait(0)
+        raise AssertionError
 
     drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
     if stuck == "drafter":
@@ -55,15 +58,15 @@ async def test_cancelling_the_reader_closes_both_streams(stuck: str) -> None:
     async def read() -> None:
         async for _ in generate(request(4000), drafter, verifier, FIXED):
             if stuck == "reader":
-                await asyncio.Event().wait()
+                await wait(0)
 
     reader = asyncio.create_task(read())
-    await asyncio.sleep(0.02)
+    await asyncio.wait_for(reached.wait(), DEADLINE_S)
+    await turns()
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns()
     assert not drafter.live and not verifier.live
 
 
@@ -71,8 +74,8 @@ async def test_decoding_pauses_for_a_slow_reader() -> None:
     drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
     events = generate(request(4000), drafter, verifier, FIXED)
     await anext(events)
-    await asyncio.sleep(0.05)
-    assert len(verifier.rounds) <= FIXED.read_ahead + 3
+    await turns(1000)
+    assert FIXED.read_ahead <= len(verifier.rounds) <= FIXED.read_ahead + 3
     await events.aclose()
 
 
@@ -86,13 +89,14 @@ async def test_a_stream_that_will_not_close_is_not_waited_for() -> None:
     )
     await anext(events)
     verifier.live[0].close = stubborn  # type: ignore[method-assign]
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(DEADLINE_S):
         await events.aclose()
 
 
 async def test_the_requests_deadline_ends_both_streams() -> None:
     async def before(index: int) -> None:
-        await asyncio.sleep(0.005)
+        if index == 3:
+            await asyncio.Event().wait()
 
     drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
     verifier.before = before

@@ -23,13 +23,13 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.running import FIXED, a_millisecond, run
+from tests.support.running import FIXED, a_millisecond, next_round, run
 
 
 async def test_a_late_draft_makes_one_round_plain_and_speculation_resumes() -> None:
     async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
         if index == 3:
-            await asyncio.sleep(0.06)
+            await next_round(verifier)
         return true_block(ask, prefix)
 
     drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
@@ -65,29 +65,29 @@ async def test_a_late_draft_is_waited_for_once() -> None:
     verifier.before = a_millisecond
     patient = FIXED.model_copy(
         update={
-            "draft_deadline_ms": 20.0,
+            "draft_deadline_ms": 200.0,
             "drafter_timeout_s": 60.0,
             "breaker": BreakerConfig(threshold=99),
         }
     )
     _, report = await run(request(400), drafter, verifier, patient)
     assert report.draft_rounds <= 3
-    # Waiting in every round would come to more than twice as much.
-    assert report.rounds > 50 and report.drafting_s < 0.01 * report.rounds
+    # Waiting in every round would come to more than ten seconds.
+    assert report.rounds > 50 and report.drafting_s < 5
 
 
 async def test_a_draft_in_time_forgives_the_late_ones_before_it() -> None:
     async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
         if index % 4 == 3:
-            await asyncio.sleep(0.05)
+            await next_round(verifier)
         return true_block(ask, prefix)
 
     drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
     verifier.before = a_millisecond
     strict = FIXED.model_copy(
-        update={"draft_deadline_ms": 20.0, "breaker": BreakerConfig(threshold=2, cooldown_s=60)}
+        update={"draft_deadline_ms": 100.0, "breaker": BreakerConfig(threshold=2, cooldown_s=60)}
     )
-    await run(request(400), drafter, verifier, strict)
+    await run(request(120), drafter, verifier, strict)
     assert len(drafter.opens) == 1
     assert len(drafter.asked) > 8
 
@@ -108,17 +108,17 @@ async def test_a_new_drafter_starts_with_the_longest_draft() -> None:
 
 async def test_a_drafter_that_is_always_late_is_asked_less_and_less() -> None:
     async def script(index: int, ask: Propose, prefix: Sequence[int]) -> DraftBlock:
-        await asyncio.sleep(0.02)
+        await next_round(verifier)
         return wrong_at(true_block(ask, prefix), 0)
 
     drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
     hurried = FIXED.model_copy(
-        update={"draft_deadline_ms": 1.0, "breaker": BreakerConfig(threshold=2, cooldown_s=60)}
+        update={"draft_deadline_ms": 50.0, "breaker": BreakerConfig(threshold=2, cooldown_s=60)}
     )
     _, report = await run(request(800), drafter, verifier, hurried)
     # With the breaker open, rounds neither wait nor ask.
     assert len(drafter.opens) == 1 and len(drafter.asked) <= 4
-    assert report.drafting_s < 0.1
+    assert report.drafting_s < 2
 
 
 @pytest.mark.parametrize("lost_at", range(5))
@@ -156,9 +156,9 @@ async def test_a_drafter_that_cannot_be_reached_delays_only_the_first_round() ->
 
     drafter = ScriptedDrafter()
     drafter.opening = opening
-    quick = FIXED.model_copy(update={"draft_deadline_ms": 20.0})
+    quick = FIXED.model_copy(update={"draft_deadline_ms": 100.0})
     _, report = await run(request(400), drafter, ScriptedVerifier(), quick)
-    assert report.draft_rounds == 0 and report.drafting_s < 0.02
+    assert report.draft_rounds == 0 and report.drafting_s < 2
 
 
 async def test_a_drafter_that_refuses_the_session_is_not_asked_again() -> None:

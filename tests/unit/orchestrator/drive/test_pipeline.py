@@ -21,6 +21,7 @@ from tests.support.peers import (
     true_block,
 )
 from tests.support.running import FIXED, run, wrong
+from tests.support.waiting import turns
 
 
 async def test_every_prediction_comes_true_with_a_perfect_drafter() -> None:
@@ -60,8 +61,7 @@ async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:
     asked_before_verdict: list[int] = []
 
     async def before(index: int) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
+        await turns(5)
         asked_before_verdict.append(len(drafter.asked))
 
     verifier.before = before
@@ -90,7 +90,7 @@ async def test_a_first_draft_that_comes_after_the_first_round_is_trimmed() -> No
     async def before(index: int) -> None:
         if index == 1:
             verified.set()
-            await asyncio.sleep(0.01)
+            await turns()
 
     drafter, verifier = ScriptedDrafter(script), ScriptedVerifier()
     verifier.before = before

@@ -105,7 +105,8 @@ def test_acceptance_recovers_from_the_shortest_length() -> None:
 
 
 def test_fixed_and_plain_never_change() -> None:
-    for controller, k in ((FixedController(7), 7), (PLAIN, 0)):
+    fixed: list[tuple[DraftLengthController[Any], int]] = [(FixedController(7), 7), (PLAIN, 0)]
+    for controller, k in fixed:
         state = controller.update(controller.initial(), Observation(7, 7, 0))
         assert (controller.next_k(state), controller.max_k) == (k, k)
 

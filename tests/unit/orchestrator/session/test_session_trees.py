@@ -65,14 +65,14 @@ def test_the_first_branch_and_the_guess_after_it_are_predicted(
 
 
 @pytest.mark.parametrize(
-    "verdict",
-    [{"path": (0, 4)}, {"path": (2, 5)}, {"path": (0, 6)}, {"path": (1, 0)}, {"path": ()}],
+    "path",
+    [(0, 4), (2, 5), (0, 6), (1, 0), ()],
 )
-def test_what_is_no_branch_commits_nothing(verdict: dict[str, tuple[int, ...]]) -> None:
+def test_what_is_no_branch_commits_nothing(path: tuple[int, ...]) -> None:
     session = opened_session()
     asked = drafted(session)
     with pytest.raises(CorruptModelOutput, match="follow each other"):
-        session.verdict_arrived(Verdict(asked.base, 2, (40,), **verdict))
+        session.verdict_arrived(Verdict(asked.base, 2, (40,), path=path))
     assert session.generated == ()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,23 +11,20 @@ from hypothesis import strategies as st
 
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.types import Acceptance, Candidates, SamplingParams, Verdict
-from tests.support.verifiers import RandomModel, make_engine, opening, round_after
+from tests.support.verifiers import (
+    RandomModel,
+    finish,
+    make_engine,
+    opening,
+    round_after,
+    verdict_of,
+)
 from verifier_service.rules.rules import Coupled, Independent, rule_of
 from verifier_service.rules.sampling import gumbel_argmax
 
 VOCAB = 6
 WARM = SamplingParams(temperature=0.8, top_p=0.95, seed=5)
 OTHERS = [rule for rule in Acceptance if rule is not Acceptance.COUPLED]
-
-
-def verdict(engine, handle, request) -> Verdict:
-    engine.submit(handle, request)
-    while engine.has_work:
-        for ended, result in engine.step():
-            if ended == handle:
-                assert isinstance(result, Verdict), result
-                found = result
-    return found
 
 
 def random_draft(rng, most=4):
@@ -53,7 +52,7 @@ def played(acceptance, sampling=WARM, *, rounds=8, state=0, name="s", with_q=Tru
         request = round_after(
             text, tokens, number=number, steps=2, session_id=name, q=q if with_q else ()
         )
-        answer = verdict(engine, handle, request)
+        answer = verdict_of(engine, handle, request)
         text += [*tokens[: answer.accepted], *answer.next_tokens]
         verdicts.append((answer.accepted, answer.next_tokens, answer.path))
         # KV holds the committed tokens but the last.
@@ -91,9 +90,9 @@ def test_plain_decoding_is_the_same_for_all_rules(acceptance):
     for rule in (Acceptance.COUPLED, acceptance):
         engine = make_engine(RandomModel(vocab=VOCAB))
         handle = engine.open(opening((1, 2), sampling=WARM, acceptance=rule))
-        first = verdict(engine, handle, round_after((1, 2), steps=5)).next_tokens
+        first = verdict_of(engine, handle, round_after((1, 2), steps=5)).next_tokens
         after = round_after((1, 2, *first), number=1, steps=4)
-        texts.append(first + verdict(engine, handle, after).next_tokens)
+        texts.append(first + verdict_of(engine, handle, after).next_tokens)
     assert texts[0] == texts[1]
     assert len(texts[0]) == 9
 
@@ -104,11 +103,11 @@ def test_after_a_draft_plain_rounds_leave_the_shared_noise():
     for steps in (1, 4):
         engine = make_engine(RandomModel(vocab=VOCAB))
         handle = engine.open(opening((1, 2), sampling=WARM, acceptance=Acceptance.REJECTION))
-        answer = verdict(engine, handle, round_after((1, 2), (3,)))
+        answer = verdict_of(engine, handle, round_after((1, 2), (3,)))
         text = [1, 2, *(3,)[: answer.accepted], *answer.next_tokens]
         for number in range(4 // steps):
             request = round_after(text, number=1 + number, steps=steps)
-            text += verdict(engine, handle, request).next_tokens
+            text += verdict_of(engine, handle, request).next_tokens
         texts.append(text)
     assert texts[0] == texts[1]
     first = len(texts[0]) - 4
@@ -140,7 +139,7 @@ def test_trees_are_for_coupled_alone(acceptance, temperature):
     with pytest.raises(InvalidRequest, match="coupled") as caught:
         engine.submit(handle, round_after((1, 2, 3), (4, 5), (-1, -1)))
     assert caught.value.param == "parents"
-    assert len(verdict(engine, handle, round_after((1, 2, 3), (4, 5), (-1, 0))).next_tokens) == 1
+    assert len(verdict_of(engine, handle, round_after((1, 2, 3), (4, 5), (-1, 0))).next_tokens) == 1
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_a_bad_q_is_refused_and_leaves_the_session_usable(acceptance, q):
     with pytest.raises(InvalidRequest) as caught:
         engine.submit(handle, round_after((1, 2, 3), (4,), q=q))
     assert caught.value.param.startswith("q")
-    assert verdict(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
+    assert verdict_of(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
 
 
 @pytest.mark.parametrize(
@@ -179,10 +178,10 @@ def test_a_lying_q_breaks_no_session(acceptance, draft, q, text):
     # Of the counting model's tokens only the next number is left.
     sampling = SamplingParams(temperature=1.0, top_k=1, seed=3)
     handle = engine.open(opening((1, 2, 3), sampling=sampling, acceptance=acceptance))
-    answer = verdict(engine, handle, round_after((1, 2, 3), draft, q=(q,)))
+    answer = verdict_of(engine, handle, round_after((1, 2, 3), draft, q=(q,)))
     assert (*draft[: answer.accepted], *answer.next_tokens) == text
     after = round_after((1, 2, 3, *text), number=1)
-    assert verdict(engine, handle, after).next_tokens == (text[-1] + 1,)
+    assert verdict_of(engine, handle, after).next_tokens == (text[-1] + 1,)
 
 
 @pytest.mark.parametrize("acceptance", OTHERS)
@@ -195,9 +194,7 @@ def test_bad_logits_end_only_their_own_round(acceptance):
     )
     engine.submit(good, round_after((1, 2), (4, 5)))
     engine.submit(bad, round_after((3, 2), (4, 5)))
-    results = {}
-    while engine.has_work:
-        results.update(engine.step())
+    results = finish(engine)
     assert isinstance(results[good], Verdict)
     assert isinstance(results[bad], CorruptModelOutput)
     assert engine.corrupted == 1
@@ -206,7 +203,8 @@ def test_bad_logits_end_only_their_own_round(acceptance):
 def test_rules_share_a_forward_and_get_what_they_get_alone():
     model = RandomModel(vocab=VOCAB)
     engine = make_engine(model, kv_tokens=4096)
-    games = {}
+    games: dict[int, tuple[Acceptance, np.random.Generator, list[int], str]] = {}
+    drafted: dict[int, Sequence[int]] = {}
     for state, acceptance in enumerate([*Acceptance, *Acceptance]):
         name = f"s{state}"
         asked = opening((1, 2, 3), sampling=WARM, acceptance=acceptance, session_id=name)
@@ -216,12 +214,11 @@ def test_rules_share_a_forward_and_get_what_they_get_alone():
             tokens, q = random_draft(rng) if number % 3 != 1 else ((), ())
             request = round_after(text, tokens, number=number, steps=2, session_id=name, q=q)
             engine.submit(handle, request)
-            text.append(tokens)
+            drafted[handle] = tokens
         while engine.has_work:
             for handle, answer in engine.step():
                 text = games[handle][2]
-                tokens = text.pop()
-                text += [*tokens[: answer.accepted], *answer.next_tokens]
+                text += [*drafted[handle][: answer.accepted], *answer.next_tokens]
     assert max(len(batch) for batch in model.batches) == len(games)
     for state, (acceptance, _, text, name) in enumerate(games.values()):
         assert text == played(acceptance, state=state, name=name)[0]

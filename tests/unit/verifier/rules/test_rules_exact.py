@@ -52,7 +52,8 @@ def random_drafter(rng, vocab, length):
 
 def drafts(drafter, k, ends=()):
     """Every draft of k tokens, or fewer where it comes to one of ends: (probability, tokens, q)."""
-    found, ended = [(1.0, (), ())], []
+    found: list[tuple[float, tuple[int, ...], tuple[Candidates, ...]]] = [(1.0, (), ())]
+    ended: list[tuple[float, tuple[int, ...], tuple[Candidates, ...]]] = []
     for _ in range(k):
         longer = [
             (mass * weight / sum(q.weights), (*tokens, token), (*qs, q))

@@ -15,6 +15,7 @@ from tests.support.verifiers import (
     BLOCK,
     CountingModel,
     RandomModel,
+    finish,
     make_engine,
     opening,
     round_after,
@@ -26,13 +27,6 @@ PROMPT = [7 * i % 90 for i in range(3 * BLOCK + 5)]
 def fed(model: CountingModel) -> int:
     """How many rows went through the model."""
     return sum(len(segment.tokens) for batch in model.batches for segment in batch)
-
-
-def finish(engine) -> dict[int, object]:
-    results = {}
-    while engine.has_work:
-        results.update(engine.step())
-    return results
 
 
 @pytest.mark.parametrize("rows", [8, 16, 64])

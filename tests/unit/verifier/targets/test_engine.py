@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import SamplingParams, Verdict
-from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
-
-
-def finish(engine) -> dict[int, object]:
-    """Step until nothing is pending; return the result by handle."""
-    results = {}
-    while engine.has_work:
-        results.update(engine.step())
-    return results
-
-
-def verdict(engine, handle, request) -> Verdict:
-    engine.submit(handle, request)
-    result = finish(engine)[handle]
-    assert isinstance(result, Verdict), result
-    return result
+from foredraft.types import SamplingParams
+from tests.support.verifiers import (
+    VOCAB,
+    CountingModel,
+    finish,
+    make_engine,
+    opening,
+    round_after,
+    verdict_of,
+)
 
 
 def test_rounds_follow_each_other():
     engine = make_engine()
     handle = engine.open(opening((1, 2, 3)))
-    first = verdict(engine, handle, round_after((1, 2, 3), (4, 5, 9)))
+    first = verdict_of(engine, handle, round_after((1, 2, 3), (4, 5, 9)))
     assert (first.accepted, first.next_tokens) == (2, (6,))
-    full = verdict(engine, handle, round_after((1, 2, 3, 4, 5, 6), (7, 8), number=1))
+    full = verdict_of(engine, handle, round_after((1, 2, 3, 4, 5, 6), (7, 8), number=1))
     assert (full.accepted, full.next_tokens) == (2, (9,))
-    plain = verdict(engine, handle, round_after(range(1, 10), number=2, steps=4))
+    plain = verdict_of(engine, handle, round_after(range(1, 10), number=2, steps=4))
     assert (plain.accepted, plain.next_tokens) == (0, (10, 11, 12, 13))
 
 
@@ -42,13 +36,13 @@ def test_a_repeated_round_gets_its_verdict_again_without_a_forward():
     engine = make_engine(model)
     handle = engine.open(opening())
     request = round_after((1, 2, 3), (4, 9))
-    first = verdict(engine, handle, request)
+    first = verdict_of(engine, handle, request)
     forwards = len(model.batches)
-    assert verdict(engine, handle, request) == first
+    assert verdict_of(engine, handle, request) == first
     assert len(model.batches) == forwards
     with pytest.raises(PrefixMismatch):
         engine.submit(handle, round_after((1, 2, 3), (4, 5)))
-    assert verdict(engine, handle, round_after((1, 2, 3, 4, 5), number=1)).next_tokens == (6,)
+    assert verdict_of(engine, handle, round_after((1, 2, 3, 4, 5), number=1)).next_tokens == (6,)
 
 
 def test_same_length_but_another_prefix_is_refused():
@@ -61,9 +55,9 @@ def test_same_length_but_another_prefix_is_refused():
 def test_plain_steps_end_at_a_stop_token_and_at_the_limit():
     engine = make_engine()
     handle = engine.open(opening((1, 2, 3), stop=(6,), new=5))
-    assert verdict(engine, handle, round_after((1, 2, 3), steps=9)).next_tokens == (4, 5, 6)
+    assert verdict_of(engine, handle, round_after((1, 2, 3), steps=9)).next_tokens == (4, 5, 6)
     after = round_after((1, 2, 3, 4, 5, 6), number=1, steps=9)
-    assert verdict(engine, handle, after).next_tokens == (7, 8)
+    assert verdict_of(engine, handle, after).next_tokens == (7, 8)
     with pytest.raises(InvalidRequest, match="max_new_tokens"):
         engine.submit(handle, round_after(range(1, 9), number=2))
 
@@ -99,7 +93,7 @@ def test_a_bad_round_leaves_the_session_usable(draft, match):
     handle = engine.open(opening())
     with pytest.raises(InvalidRequest, match=match):
         engine.submit(handle, round_after((1, 2, 3), draft))
-    assert verdict(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
+    assert verdict_of(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
 
 
 def test_a_draft_beyond_the_models_length_is_refused():
@@ -107,7 +101,7 @@ def test_a_draft_beyond_the_models_length_is_refused():
     handle = engine.open(opening(range(1, 9), new=2))
     with pytest.raises(InvalidRequest, match="10 tokens"):
         engine.submit(handle, round_after(range(1, 9), (9, 10)))
-    assert verdict(engine, handle, round_after(range(1, 9), (9,))).next_tokens == (10,)
+    assert verdict_of(engine, handle, round_after(range(1, 9), (9,))).next_tokens == (10,)
 
 
 def test_admission_is_on_the_worst_case_and_comes_back():
@@ -160,7 +154,7 @@ def test_many_sessions_in_any_order_get_what_they_get_alone():
         prefix = [rng.randrange(VOCAB) for _ in range(rng.randrange(1, 40))]
         texts[engine.open(opening(prefix, session_id=f"s{i}"))] = (f"s{i}", prefix)
     numbers = dict.fromkeys(texts, 0)
-    waiting: dict[int, tuple] = {}
+    waiting: dict[int, Sequence[int]] = {}
     for _ in range(400):
         for handle, (name, text) in texts.items():
             if handle in waiting or numbers[handle] == 6 or rng.random() < 0.3:
@@ -172,9 +166,9 @@ def test_many_sessions_in_any_order_get_what_they_get_alone():
             engine.submit(handle, request)
             waiting[handle] = request.draft
         for handle, result in engine.step():
-            draft = waiting.pop(handle)
+            kept = waiting.pop(handle)[: result.accepted]
             text = texts[handle][1]
-            new = [*draft[: result.accepted], *result.next_tokens]
+            new = [*kept, *result.next_tokens]
             assert new == [(text[-1] + 1 + j) % VOCAB for j in range(len(new))]
             text.extend(new)
             numbers[handle] += 1

@@ -18,13 +18,12 @@ from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
 from foredraft.types import SamplingParams, Verdict, VerifyOpen
 from tests.support.families.dflash import HIDDEN, write_drafter, write_target
-from tests.support.verifiers import BLOCK, RandomModel, make_engine, opening, round_after
+from tests.support.verifiers import BLOCK, RandomModel, finish, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_engine
 from verifier_service.model.native import isas, library
 from verifier_service.models.fast_torch import FusedModel
 from verifier_service.models.port import Segment
-from verifier_service.targets.engine import VerifierEngine
 
 WIDTH = 2
 KERNELS = library()
@@ -66,13 +65,6 @@ class TellingModel(RandomModel):
 def asking(prefix: Sequence[int], told: int = 0, **fields: object) -> VerifyOpen:
     asked = opening(prefix, new=40)
     return replace(asked, features_hash="f", features_from=told, **fields)  # type: ignore[arg-type]
-
-
-def finish(engine: VerifierEngine) -> dict[int, Verdict]:
-    results = {}
-    while engine.has_work:
-        results.update(engine.step())
-    return results
 
 
 def test_the_first_verdict_tells_of_the_prefix_and_later_ones_of_what_was_committed() -> None:

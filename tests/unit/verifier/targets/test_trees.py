@@ -7,26 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foredraft.errors import InvalidRequest
-from foredraft.types import SamplingParams, Verdict
+from foredraft.types import SamplingParams
 from tests.support.verifiers import (
     CountingModel,
     RandomModel,
     make_engine,
     opening,
     round_after,
+    verdict_of,
 )
 
 TINY = 3
-
-
-def verdict(engine, handle, request) -> Verdict:
-    engine.submit(handle, request)
-    while engine.has_work:
-        for ended, result in engine.step():
-            if ended == handle:
-                assert isinstance(result, Verdict), result
-                found = result
-    return found
 
 
 def committed(request, answer) -> tuple[int, ...]:
@@ -53,7 +44,7 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     engine = make_engine(model)
     handle = engine.open(opening((1, 2, 3)))
     request = round_after((1, 2, 3), draft, parents)
-    answer = verdict(engine, handle, request)
+    answer = verdict_of(engine, handle, request)
     assert (answer.path, committed(request, answer)) == (path, text)
     assert answer.accepted == len(text) - 1
     # Once tidied, KV holds the committed tokens but the last.
@@ -61,10 +52,10 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     whole = (1, 2, 3, *text)
     assert model.text(engine.kv.table(handle), len(whole) - 1) == list(whole[:-1])
     forwards = len(model.batches)
-    assert verdict(engine, handle, request) == answer
+    assert verdict_of(engine, handle, request) == answer
     assert len(model.batches) == forwards
     after = round_after(whole, (whole[-1] + 1, 0), number=1)
-    assert committed(after, verdict(engine, handle, after)) == (whole[-1] + 1, whole[-1] + 2)
+    assert committed(after, verdict_of(engine, handle, after)) == (whole[-1] + 1, whole[-1] + 2)
 
 
 def test_a_path_may_spell_out_its_parents():
@@ -72,7 +63,7 @@ def test_a_path_may_spell_out_its_parents():
     engine = make_engine(model)
     handle = engine.open(opening((1, 2, 3)))
     request = round_after((1, 2, 3), (4, 5, 9), (-1, 0, 1))
-    answer = verdict(engine, handle, request)
+    answer = verdict_of(engine, handle, request)
     assert (answer.accepted, answer.path, answer.next_tokens) == (2, (), (6,))
     assert not any(segment.parents for batch in model.batches for segment in batch)
 
@@ -82,7 +73,7 @@ def test_a_tree_goes_on_behind_a_stop_token():
     engine = make_engine()
     handle = engine.open(opening((1, 2, 3), stop=(5,)))
     request = round_after((1, 2, 3), (5, 4, 5, 6), (-1, -1, 1, 2))
-    assert committed(request, verdict(engine, handle, request)) == (4, 5, 6, 7)
+    assert committed(request, verdict_of(engine, handle, request)) == (4, 5, 6, 7)
 
 
 @pytest.mark.parametrize("parents", [(-1,), (-1, 1), (-1, -2)])
@@ -94,7 +85,7 @@ def test_bad_parents_leave_the_session_usable(parents):
     assert caught.value.param == "parents"
     with pytest.raises(InvalidRequest):
         engine.submit(handle, round_after((1, 2, 3), (), (-1,)))
-    assert verdict(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
+    assert verdict_of(engine, handle, round_after((1, 2, 3), (4,))).accepted == 1
 
 
 TREES = st.lists(st.tuples(st.integers(0, TINY - 1), st.integers(-1, 30)), max_size=8).map(
@@ -135,5 +126,5 @@ def test_trees_commit_the_text_of_plain_decoding(rounds, temperature, seed):
         handle, plain = engine.open(asked), list(prefix)
         for number in range(len(text) - len(prefix)):
             request = round_after(plain, number=number, session_id=name)
-            plain += verdict(engine, handle, request).next_tokens
+            plain += verdict_of(engine, handle, request).next_tokens
         assert text == plain
