@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from foredraft_kernels.loader import load_kernels
 from verifier_service.model.attention import Attention, KvShape, MatmulAttention, Rows
 from verifier_service.model.attention_native import NativeAttention
-from verifier_service.model.native import library
 
 _ROWS = (1, 2, 9, 17, 64)
 _REPEATS = 300
@@ -51,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     shape = KvShape(1, args.kv_heads, args.head_dim, torch.bfloat16, torch.device("cpu"))
-    kernels = library()
+    kernels = load_kernels()
     backends: list[Attention[Any]] = [MatmulAttention()]
     if kernels is not None:
         backends.append(NativeAttention(kernels))

@@ -123,6 +123,9 @@ class DrafterConfig(StrictModel):
     """Where a public checkpoint runs; the embedded family runs on a CPU."""
     dtype: Literal["int8", "bfloat16", "float32"] | None = None
     """By default int8 for the embedded family, bfloat16 for others, which have no int8."""
+    isa: Literal["auto", "avx512", "avx2", "none"] = "auto"
+    """Instruction set of the compiled int8 forward: auto is the best that the CPU has, none is
+    torch's operations."""
     threads: int = Field(default=1, ge=1)
     candidates: int = Field(default=32, ge=2)
     """Candidates taken from each slot before pruning; EOS is always one of them."""

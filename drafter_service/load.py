@@ -18,7 +18,6 @@ from drafter_service.model.block_causal import BlockCausalDLM, read_config
 from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
 from drafter_service.model.fused import FusedBlockCausal
 from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.native import built, isas
 from drafter_service.model.native_drafter import NativeDrafter
 from drafter_service.model.packed import supports
 from drafter_service.model.port import Capabilities, DiffusionLM
@@ -37,6 +36,7 @@ from foredraft.types import (
     Propose,
     SamplingParams,
 )
+from foredraft_kernels.loader import choose_isa, load_kernels
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ def bridged(
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
-    return Strategies(config, capabilities, load_proxies(config, capabilities), built())
+    return Strategies(config, capabilities, load_proxies(config, capabilities), load_kernels())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
@@ -189,11 +189,11 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
 
 def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
     """Return the compiled int8 drafter, or None where it cannot run. Raise as load_torch does."""
-    kernels = built()
-    if kernels is None or not supports(read_config(config.model), config.candidates):
+    kernels, wanted = load_kernels(), config.isa
+    isa = None if wanted == "none" else choose_isa(kernels, "int8", wanted)
+    if kernels is None or isa is None:
         return None
-    isa = next(iter(isas(kernels)), None)
-    if isa is None:
+    if not supports(read_config(config.model), config.candidates):
         return None
     model = BlockCausalDLM.load(config.model, torch.float32)
     held, fusion = _cache_shape(config, model), _fusion(config.model, model)

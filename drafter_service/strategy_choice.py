@@ -13,7 +13,7 @@ from drafter_service.core.draft_tree import TreeParams, TreeSearch, grow
 from drafter_service.core.path_search import BeamSearch, PathSearch, SearchParams
 from drafter_service.draws import CPS, Argmax, Coupled, DraftTree, Draw, Sampled
 from drafter_service.model.native_noise import best_noise
-from drafter_service.model.native_searches import MAX_WIDTH, NativeBeam, NativeTree
+from drafter_service.model.native_searches import NativeBeam, NativeTree
 from drafter_service.model.port import Capabilities
 from drafter_service.strategies import (
     Autoregressive,
@@ -26,6 +26,7 @@ from drafter_service.strategies import (
 )
 from foredraft.errors import InvalidRequest
 from foredraft.types import DraftOpen, FirstTokens, Proposal, SamplingParams
+from foredraft_kernels.structs import MAX_WIDTH
 
 _NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)
 

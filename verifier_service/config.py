@@ -53,6 +53,10 @@ class VerifierConfig(StrictModel):
         default="auto",
         description="auto is the compiled forward where the model and the CPU allow it",
     )
+    isa: Literal["auto", "avx512", "avx2"] = Field(
+        default="auto",
+        description="instruction set of the compiled forward; auto is the best that the CPU has",
+    )
     features: FeaturesConfig | None = Field(
         default=None,
         description="fuses hidden states for drafters that read them, in one rank; the compiled "

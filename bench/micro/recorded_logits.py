@@ -26,17 +26,16 @@ from drafter_service.core.context_ngram import ContextNgram
 from drafter_service.core.draft_tree import TreeParams, TreeScores
 from drafter_service.core.path_search import SearchParams
 from drafter_service.load import load_compiled
-from drafter_service.model.native import built
 from drafter_service.model.native_noise import NativeNoise
 from drafter_service.model.native_searches import NativeBeam, NativeTree
 from drafter_service.model.port import BlockRequest
 from foredraft.types import SamplingParams
+from foredraft_kernels.loader import Isa, load_kernels, supported_isas
 from verifier_service.config import VerifierConfig
 from verifier_service.core.sampling import Draw
 from verifier_service.loading import load_target
 from verifier_service.model.attention import KvShape, Rows
 from verifier_service.model.attention_native import NativeAttention
-from verifier_service.model.native import isas, library
 from verifier_service.model.native_weights import Arena, pack
 from verifier_service.model.paged import PagedModel
 from verifier_service.model.port import Segment, alloc
@@ -46,16 +45,16 @@ Case = tuple[str, Any]
 EMBEDDED = Path("models/embedded")
 PARENTS = (-1, 0, 0, 1, 1, 3, -1, 6, 2)
 # Three query heads to a key head, biases, and a vocabulary of no whole panels.
-GROUPED = Qwen2Config(
-    vocab_size=509,
-    hidden_size=96,
-    intermediate_size=160,
-    num_hidden_layers=2,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    head_dim=32,
-    max_position_embeddings=512,
-)
+GROUPED: dict[str, Any] = {
+    "vocab_size": 509,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+}
 CHUNKS = ((300,), (1, 2, 3, 5, 7, 11, 13, 17, 19, 23, 199), (64, 64, 64, 64, 44), (17, 283))
 
 
@@ -78,7 +77,7 @@ def text(seed: int, length: int, vocabulary: int) -> list[int]:
 def write_grouped(folder: Path) -> None:
     """Write the GROUPED model with random weights that every machine draws alike."""
     rng = np.random.default_rng(6)
-    model = Qwen2ForCausalLM(GROUPED)
+    model = Qwen2ForCausalLM(Qwen2Config(**GROUPED))
     for parameter in model.parameters():
         drawn = rng.normal(0, 0.2, parameter.shape).astype(np.float32)
         parameter.data = torch.from_numpy(drawn)
@@ -121,10 +120,10 @@ def passes(model: PagedModel, vocabulary: int) -> Iterator[Case]:
             model.pool.give(table)
 
 
-def products(isa: str) -> Iterator[Case]:
+def products(isa: Isa) -> Iterator[Case]:
     """Yield linear layers of several sizes for each number of rows."""
     rng = np.random.default_rng(2)
-    multiply = getattr(library(), f"fd_linear_{isa}")
+    multiply = getattr(load_kernels(), f"fd_linear_{isa}")
     for width, out in ((32, 32), (96, 64), (384, 1152), (1024, 384)):
         x, weight, bias = (
             torch.from_numpy(rng.standard_normal(shape, np.float32)).bfloat16()
@@ -143,7 +142,7 @@ def products(isa: str) -> Iterator[Case]:
 def attention() -> Iterator[Case]:
     """Yield the attention kernel's rows, in chunks and as a tree, in bf16 and fp32."""
     rng = np.random.default_rng(3)
-    kernel = NativeAttention(library())  # type: ignore[arg-type]
+    kernel = NativeAttention(load_kernels())  # type: ignore[arg-type]
     for dtype in (torch.bfloat16, torch.float32):
         shape = KvShape(2, 2, 64, dtype, torch.device("cpu"))
         kv = kernel.alloc(shape, 6, 64)
@@ -169,7 +168,7 @@ def attention() -> Iterator[Case]:
 def choices() -> Iterator[Case]:
     """Yield sampled tokens."""
     rng = np.random.default_rng(4)
-    choose, argmax = NativeChoice(library()), NativeArgmax(library())  # type: ignore[arg-type]
+    choose, argmax = NativeChoice(load_kernels()), NativeArgmax(load_kernels())  # type: ignore[arg-type]
     for vocabulary in (70, 4096, 32003):
         logits = rng.normal(0, 3, (40, vocabulary)).astype(np.float32)
         for temperature in (0.0, 0.3, 1.0, 2.0):
@@ -179,12 +178,12 @@ def choices() -> Iterator[Case]:
             yield f"argmax of {vocabulary} at {temperature}", argmax(z, draws)
 
 
-def drafts(isa: str) -> Iterator[Case]:
+def drafts(isa: Isa) -> Iterator[Case]:
     """Yield the drafter's scores, and what the searches make of them."""
     model = drafter(isa)
     packed = model._packed._arena
     yield "drafter inputs", packed.memory[: packed._used]
-    vocabulary, kernels = model.capabilities.vocab_size, built()
+    vocabulary, kernels = model.capabilities.vocab_size, load_kernels()
     assert kernels is not None
     noise = NativeNoise(kernels)
     whole = text(5, 600, vocabulary)
@@ -230,43 +229,37 @@ def searches(
         logits = scores.log_q[:, None, :] + scores.edge
         for rows in (logits, scores.log_q[:, None, :]):
             for pseudocounts in (TreeParams().pseudocounts, ()):
-                params = TreeParams(pseudocounts=pseudocounts)
+                grown = TreeParams(pseudocounts=pseudocounts)
                 seed = 11 if temperature else None
                 asked = TreeScores(scores.tokens, rows, own, 1.2, before, seed)
-                tree = NativeTree(kernels)(asked, 63, params, 0)
+                tree = NativeTree(kernels)(asked, 63, grown, 0)
                 parts = (tree.tokens, tree.parents, tree.mass)
                 yield f"tree {rows.shape[1]} {len(pseudocounts)} {name}", parts
 
 
-def verifier(isa: str, path: Path, threads: int) -> PagedModel:
+def verifier(isa: Isa, path: Path, threads: int) -> PagedModel:
     """Return a target whose forward is compiled for an instruction set."""
-    from verifier_service import loading
-
-    loading.isas = lambda kernels: [isa]  # type: ignore[assignment]
-    return load_target(VerifierConfig(model=path, threads=threads))
+    return load_target(VerifierConfig(model=path, threads=threads, isa=isa))
 
 
-def drafter(isa: str) -> Any:
+def drafter(isa: Isa) -> Any:
     """Return the embedded drafter, compiled for an instruction set."""
-    from drafter_service import load
-
-    load.isas = lambda kernels: [isa]  # type: ignore[assignment]
-    model = load_compiled(DrafterConfig(model=EMBEDDED / "drafter"))
+    model = load_compiled(DrafterConfig(model=EMBEDDED / "drafter", isa=isa))
     assert model is not None
     return model
 
 
 def everything(folder: Path) -> Iterator[Case]:
     """Yield each case by its name; the GROUPED model is written to folder."""
-    kernels = library()
+    kernels = load_kernels()
     assert kernels is not None
     write_grouped(folder)
     yield from attention()
     yield from choices()
-    for isa in isas(kernels):
+    for isa in supported_isas(kernels, "bf16"):
         for name, case in products(isa):
             yield f"{isa} {name}", case
-        for path, vocabulary in ((EMBEDDED / "target", 4096), (folder, GROUPED.vocab_size)):
+        for path, vocabulary in ((EMBEDDED / "target", 4096), (folder, GROUPED["vocab_size"])):
             for threads in (1, 2):
                 model = verifier(isa, path, threads)
                 forward: Any = model.passes

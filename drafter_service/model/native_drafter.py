@@ -15,16 +15,14 @@ from drafter_service.model.packed import PackedModel, aligned
 from drafter_service.model.port import BlockRequest
 from foredraft.features import size
 from foredraft.fusion import Fusion
-
-# Caches are padded to a multiple of the keys in a tile (native.h).
-_TILE = 32
+from foredraft_kernels.structs import COLUMNS, Request
 
 
 class NativeDrafter:
     """EmbeddedDrafter's contract on int8 weights, rows quantised one by one, bf16 caches.
 
     Single-threaded; other Python threads run meanwhile. Raises ValueError for weights that are not
-    finite; the model's sizes must be ones that packed.supports, and isa one of native.isas.
+    finite; the model's sizes must be ones that packed.supports, isa one that the CPU supports.
     """
 
     def __init__(
@@ -39,7 +37,8 @@ class NativeDrafter:
         config = model.config
         self.capabilities = capabilities(config, cache, fusion)
         self._candidates = min(candidates, config.vocab_size - 1)
-        capacity = -(-self.capabilities.cache_tokens // _TILE) * _TILE
+        # Whole panels of keys.
+        capacity = -(-self.capabilities.cache_tokens // COLUMNS) * COLUMNS
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
         self._draft = getattr(kernels, f"fd_draft_{isa}")
         self._scratch_size = getattr(kernels, f"fd_draft_scratch_{isa}")
@@ -54,11 +53,11 @@ class NativeDrafter:
 
         Raises ValueError for a request outside the model's or the caches' bounds.
         """
-        heads, tokens = array("q"), array("q")
+        heads, tokens = (Request * len(requests))(), array("q")
         masks = 0
-        for r in requests:
+        for number, r in enumerate(requests):
             self._check(r)
-            heads.extend((r.slot, r.start, len(r.tokens), r.num_slots))
+            heads[number] = Request(r.slot, r.start, len(r.tokens), r.num_slots)
             tokens.extend(r.tokens)
             masks += r.num_slots
         features = self._features(requests)
@@ -70,7 +69,7 @@ class NativeDrafter:
         edge = np.empty((masks, M, M), dtype=np.float32)
         self._draft(
             self._packed.address,
-            heads.buffer_info()[0],
+            heads,
             len(requests),
             tokens.buffer_info()[0],
             features,

@@ -1,4 +1,4 @@
-"""A Llama-shaped model's weights as the compiled forward reads them (linear.h), packed once."""
+"""A Llama-shaped model's weights as the compiled forward reads them, packed once."""
 
 from __future__ import annotations
 
@@ -8,49 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from verifier_service.model.panels import COLUMNS
+from foredraft_kernels.structs import COLUMNS, LINE, VerifierLayer, VerifierLinear, VerifierModel
 
-_pointer, _int64, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-
-# linear.h: the inputs of a row in a cache line.
-LINE = 32
 _ALIGNMENT = 64
-
-
-class Linear(ctypes.Structure):
-    """linear.h's linear."""
-
-    _fields_ = (("panels", _pointer), ("bias", _pointer), ("in", _int64), ("out", _int64))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        ("attention_norm", _pointer),
-        ("mlp_norm", _pointer),
-        ("qkv", Linear),
-        ("out", Linear),
-        ("gate_up", Linear),
-        ("down", Linear),
-    )
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        ("hidden", _int64),
-        ("inner", _int64),
-        ("num_layers", _int64),
-        ("heads", _int64),
-        ("kv_heads", _int64),
-        ("head_dim", _int64),
-        ("eps", _float),
-        ("scale", _float),
-        ("embedding", _pointer),
-        ("cos", _pointer),
-        ("sin", _pointer),
-        ("norm", _pointer),
-        ("layers", ctypes.POINTER(_Layer)),
-        ("head", Linear),
-    )
 
 
 class Arena:
@@ -72,7 +32,7 @@ class Arena:
         return int(self._memory.ctypes.data) + begin
 
 
-def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> VerifierLinear:
     """Return bf16 weight [out, in] and bias [out] packed; out is filled with zeros up to COLUMNS.
 
     Raise ValueError where in is not a multiple of LINE.
@@ -85,13 +45,13 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
     panels = filled.view(-1, COLUMNS, width // 2, 2).transpose(1, 2)
     at = arena.put(panels)
     biases = None if bias is None else arena.put(torch.nn.functional.pad(bias, (0, filler)).float())
-    return Linear(at, biases, width, out + filler)
+    return VerifierLinear(at, biases, width, out + filler)
 
 
 class NativeWeights:
     """The packed weights of a transformers Llama-shaped model, whose layers lose their own.
 
-    `address` is that of forward.inl's model, valid as long as this lives.
+    `address` is that of C's model, valid as long as this lives.
     """
 
     def __init__(self, model: Any, head_dim: int) -> None:
@@ -101,15 +61,15 @@ class NativeWeights:
         cos, sin = _rotary_tables(base)
         # Room to spare: pages that are not touched take no memory.
         arena = self._arena = Arena(2 * numbers + 8 * cos.numel() + (4 << 20))
-        self._layers = (_Layer * len(base.layers))()
+        self._layers = (VerifierLayer * len(base.layers))()
         for to, layer in zip(self._layers, base.layers, strict=True):
             _pack_layer(arena, to, layer)
             layer.to("meta")
         self.vocabulary, self.hidden = self._embedding.shape
         self.positions = cos.shape[0]
-        # The layers behind which each row still has a state.
+        # The layers after which each row still has a state.
         self.inner = range(len(base.layers) - 1)
-        self._struct = _Model(
+        self._struct = VerifierModel(
             hidden=config.hidden_size,
             inner=config.intermediate_size,
             num_layers=len(base.layers),
@@ -129,7 +89,7 @@ class NativeWeights:
         self.address = ctypes.addressof(self._struct)
 
 
-def _pack_layer(arena: Arena, to: _Layer, layer: Any) -> None:
+def _pack_layer(arena: Arena, to: VerifierLayer, layer: Any) -> None:
     attention, mlp = layer.self_attn, layer.mlp
     to.attention_norm = arena.put(layer.input_layernorm.weight.float())
     to.qkv = pack(arena, *_side_by_side(attention.q_proj, attention.k_proj, attention.v_proj))

@@ -1,4 +1,4 @@
-"""The compiled choice (sampling_native.c): the same tokens as core/sampling.py, sooner."""
+"""The compiled choice (verifier/sampling.c): the same tokens as core/sampling.py, sooner."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foredraft.streams import stream_key
+from foredraft_kernels.loader import load_kernels
 from verifier_service.core.sampling import (
     HEAD_NATS,
     Choice,
@@ -19,7 +20,6 @@ from verifier_service.core.sampling import (
     choose,
     gumbel_argmax,
 )
-from verifier_service.model.native import library
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,13 +33,13 @@ _SURE_LEAD = 1e-9
 
 def best_argmax() -> GumbelArgmax:
     """Return the compiled argmax where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return gumbel_argmax if kernels is None else NativeArgmax(kernels)
 
 
 def best_choice() -> Choice:
     """Return the compiled choice where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return choose if kernels is None else NativeChoice(kernels)
 
 

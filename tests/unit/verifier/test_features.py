@@ -20,6 +20,7 @@ from foredraft.features import size
 from foredraft.fusion import read_fusion
 from foredraft.prefix import hash_prefix
 from foredraft.types import SamplingParams, Verdict, VerifyOpen
+from foredraft_kernels.loader import load_kernels, supported_isas
 from tests.unit.dflash_pair import HIDDEN, VOCAB, as_tensor, fused, write_drafter, write_target
 from tests.unit.verifier.scripted import BLOCK, RandomModel, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
@@ -27,13 +28,12 @@ from verifier_service.engine import VerifierEngine
 from verifier_service.loading import load_engine, load_target
 from verifier_service.model.fused import FusedModel
 from verifier_service.model.hf import TransformersForward
-from verifier_service.model.native import isas, library
 from verifier_service.model.native_forward import NativeForward
 from verifier_service.model.port import Segment
 
 WIDTH = 2
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
+KERNELS = load_kernels()
+ISAS = supported_isas(KERNELS, "bf16") if KERNELS else []
 
 
 def features_of(text: Sequence[int], start: int = 0) -> bytes:

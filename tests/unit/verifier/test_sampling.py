@@ -12,8 +12,8 @@ from scipy import stats
 
 from foredraft.noise import gumbel
 from foredraft.types import SamplingParams
+from foredraft_kernels.loader import load_kernels
 from verifier_service.core.sampling import Draw, choose, gumbel_argmax, process
-from verifier_service.model.native import library
 from verifier_service.model.sampling_native import best_argmax, best_choice
 
 PARAMS = st.builds(
@@ -85,7 +85,7 @@ def test_pruning_loses_nothing_on_a_real_vocabulary():
         assert best_choice()(logits, draws) == expected
 
 
-@pytest.mark.skipif(library() is None, reason="the native kernels were not built")
+@pytest.mark.skipif(load_kernels() is None, reason="the native kernels were not built")
 def test_a_near_tie_is_left_to_the_reference():
     draws = [Draw(SamplingParams(temperature=1.0, seed=4), 9)]
     noise = gumbel(4, np.array([9]), np.arange(3))[0]

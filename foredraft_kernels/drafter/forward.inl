@@ -3,7 +3,8 @@
  * Mask rows of all sessions come first, then their committed rows, so that what the last layer
  * still computes is a leading part of every array.
  */
-#include "native.h"
+#include "common/abi.h"
+#include "rows.h"
 
 #define ALIGNED(bytes) (((bytes) + 63) / 64 * 64)
 
@@ -40,7 +41,7 @@ static memory divide(const model *m, int64_t rows, int64_t masks, char *scratch)
 }
 
 /* Bytes of 64-byte aligned scratch that fd_draft needs for so many rows, `masks` of them masks. */
-int64_t FOR_ISA(fd_draft_scratch)(const model *m, int64_t rows, int64_t masks) {
+EXPORTED int64_t FOR_ISA(fd_draft_scratch)(const model *m, int64_t rows, int64_t masks) {
     return divide(m, rows, masks, 0).total;
 }
 
@@ -97,7 +98,7 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
 /* Draft for `count` requests, `tokens` theirs in order, with bf16 features [tokens, hidden] that are
  * added to their embeddings, or none. Write best_tokens and log_q [masks, M] and
  * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out. */
-void FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
+EXPORTED void FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
                        const int64_t *tokens, const uint16_t *features, uint32_t *keys,
                        uint32_t *values, void *scratch, int64_t *best_tokens,
                        float *log_q, float *edge) {

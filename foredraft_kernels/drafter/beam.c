@@ -1,6 +1,7 @@
 /* core/path_search.py's beam over a block's pruned lattice, with a proxy of the edge head and the
  * text's own n-grams (core/causal_scorer.py): the same operations in the same order.
  */
+#include "common/abi.h"
 #include "searches.h"
 
 #include <math.h>
@@ -8,13 +9,6 @@
 #include <string.h>
 
 #define LEAST 1e-30 /* of any probability */
-
-/* Eq. 6's tau and M_max, the beam, Eq. 7's lambda, and the proxy's parts, which sum to 1. */
-typedef struct {
-    double tau;
-    int64_t max_candidates, beam;
-    double weight, edge, context;
-} beam_settings;
 
 /* A prefix: the state before its last token, -1 for none, that token and its column. */
 typedef struct {
@@ -161,7 +155,7 @@ static void run(const search *x, int64_t depth, const double *tail, ending *ende
 /* Search the pruned lattice behind the text, whose chains are made here. Write the best path to
  * paths, which has room for two of a token for each slot, and return its length: 0 where memory
  * cannot be had. */
-int64_t fd_beam(const beam_settings *s, const block_scores *scores, counted_text *text,
+EXPORTED int64_t fd_beam(const beam_settings *s, const block_scores *scores, counted_text *text,
                 int64_t *paths) {
     int64_t depth = lattice_depth(scores);
     double scale = scores->temperature > 0 ? 1 / scores->temperature : 1;

@@ -3,7 +3,9 @@
  * A unit of operand a is broadcast to all lanes; each unit of b is read once for all rows, in two
  * vectors at a time. With the number of rows known to the compiler, the sums stay in registers.
  */
-#include "native.h"
+#include "rows.h"
+
+typedef void tile(const int32_t *a, const int32_t *b, int64_t units, void *out);
 
 /* Weights lie in the order of reading, so what comes next is known beyond the end of a tile. Where
  * other work has emptied the caches, fetching this far ahead saves a quarter of a pass. */

@@ -1,5 +1,6 @@
 /* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
  * rounded on its own, as without -mfma it is. */
+#include "common/abi.h"
 #include "searches.h"
 
 #include <string.h>
@@ -49,7 +50,7 @@ double gumbel(uint64_t seed, int64_t position, int64_t token) {
 }
 
 /* Write g of each row's key and its tokens [rows, columns]. */
-void fd_gumbel(const uint64_t *keys, int64_t rows, const int64_t *tokens, int64_t columns,
+EXPORTED void fd_gumbel(const uint64_t *keys, int64_t rows, const int64_t *tokens, int64_t columns,
                double *noise) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) *noise++ = of_key(keys[r], *tokens++);

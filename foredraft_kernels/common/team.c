@@ -10,8 +10,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
-#include "native.h"
+#include "common/team.h"
 
 #define MAX_HELPERS 255
 #define SPINS 2000 /* before a waiting thread lets others have its core */

@@ -4,7 +4,7 @@
 #pragma GCC target("avx2,fma")
 #define FOREDRAFT_AVX2
 #include "linear.inl"
-#include "attention_bf16.inl"
+#include "panel_attention.inl"
 #include "forward.inl"
 
 #endif

@@ -1,4 +1,5 @@
 /* core/draft_tree.py's best-first tree, with only those rows computed that a node needs. */
+#include "common/abi.h"
 #include "searches.h"
 
 #include <math.h>
@@ -178,7 +179,7 @@ static int64_t grow(search *x, child *open, int64_t num_nodes, int64_t eos, doub
 
 /* Write up to num_nodes nodes, best first, with their log mass; return how many, -1 where memory
  * cannot be had. The text's chains are made here. */
-int64_t fd_tree(const tree_scores *s, int64_t num_nodes, int64_t *tokens, int64_t *parents,
+EXPORTED int64_t fd_tree(const tree_scores *s, int64_t num_nodes, int64_t *tokens, int64_t *parents,
                 double *mass) {
     int64_t rows = num_nodes + 1, most = s->width + s->text->length, nodes = -1;
     int64_t *row_tokens = malloc(rows * most * sizeof *row_tokens);

@@ -4,7 +4,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
 #define FOREDRAFT_AVX512
 #include "linear.inl"
-#include "attention_bf16.inl"
+#include "panel_attention.inl"
 #include "forward.inl"
 
 #endif

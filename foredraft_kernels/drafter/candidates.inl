@@ -1,5 +1,5 @@
 /* From logits to candidates, and the edge scores between neighbouring slots' candidates. */
-#include "native.h"
+#include "rows.h"
 
 #define GROUPS MAX_CANDIDATES
 
@@ -99,9 +99,9 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
         block b = block_at(num_previous, i);
         for (int64_t r = 0; r < b.rows; r++) {
             const uint16_t *from = m->edge_previous + previous[b.first + r] * rank;
-            uint16_t *to = before + b.first * rank + r * HALVES;
+            uint16_t *to = before + b.first * rank + r * LINE;
             for (int64_t d = 0; d < rank; d += 2 * LANES) {
-                int64_t line = d / HALVES * HALVES * b.rows + d % HALVES;
+                int64_t line = d / LINE * LINE * b.rows + d % LINE;
                 store_ints(to + line, gated_pair(gate + d, m->edge_bias + d, from + d));
             }
         }

@@ -5,7 +5,11 @@
  * position is masked, or enters as an exact zero. Plain C with GCC's vector types: built for the
  * baseline, AVX2 and AVX-512, chosen when it is called; no -ffast-math.
  */
-#include "native.h"
+#include <string.h>
+
+#include "common/abi.h"
+#include "common/team.h"
+#include "segments.h"
 
 #define LANES 16
 #define TILE 64         /* keys per tile; a block holds whole tiles */
@@ -75,13 +79,6 @@ INLINE void store_any(void *p, int64_t i, vec x, int wide) {
     if (wide) store((float *)p + i, x);
     else store_bf16((uint16_t *)p + i, x);
 }
-
-/* Keys of a block are [layers, kv_heads, head_dim, block], values [.., block, head_dim]. */
-typedef struct {
-    int64_t heads, kv_heads, head_dim, wide, count;
-    float scale;
-    const segment *segments;
-} batch;
 
 /* A [heads, rows, head_dim] view: strides in elements, the last one is 1. */
 typedef struct {
@@ -293,7 +290,7 @@ VARIANT(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,fma"))
 
 /* Write k and v into the caches, then out [rows, heads, head_dim] = causal attention of q, a draft
  * tree's rows along their branches. Returns 0, or 1 where memory ran out. */
-int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
+EXPORTED int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int64_t q_row,
               const void *k, int64_t k_head, int64_t k_row, const void *v, int64_t v_head,
               int64_t v_row, void *out) {
     view vq = {q, q_head, q_row}, vk = {k, k_head, k_row}, vv = {v, v_head, v_row};
@@ -309,7 +306,7 @@ int fd_attend(const batch *b, int64_t layer, const void *q, int64_t q_head, int6
 
 /* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
  * ascend. s says where the cache lies; elements have `size` bytes. */
-void fd_keep(const segment *s, int64_t layers, int64_t heads, int64_t D, int64_t start,
+EXPORTED void fd_keep(const segment *s, int64_t layers, int64_t heads, int64_t D, int64_t start,
              const int32_t *rows, int64_t count, int64_t size) {
     for (int64_t head = 0; head < layers * heads; head++) {
         int64_t at = head / heads * s->layer_bytes + head % heads * s->block * D * size;

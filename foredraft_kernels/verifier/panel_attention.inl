@@ -1,6 +1,6 @@
 /* Attention of the compiled forward: two products with the cache in the place of weights.
  *
- * In a layer of a block, keys lie as linear.h's panels of 32 keys over head_dim. So do values, as panels of 32 dimensions
+ * In a layer of a block, keys lie as panels of 32 keys over head_dim. So do values, as panels of 32 dimensions
  * over the keys, but cut into pieces of 32 keys that stand side by side: both are read front to
  * back, and what is read next is known. One kernel multiplies everything, and a number's sum again
  * runs in a fixed order. Where a row does not look, its weight is zero, which leaves a sum as it is,
@@ -12,7 +12,7 @@
  * tree's row, its weights scattered over the cache, adds its branch in the order in which a path's
  * row adds that path.
  */
-#include "forward.h"
+#include "segments.h"
 
 #define PAIR_ROW (2 * COLUMNS) /* numbers in a panel's row of pairs */
 
@@ -233,7 +233,7 @@ static void attend_panels(const model *m, int64_t layer, const segment *segments
 
 /* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
  * ascend. s says where the cache lies. */
-void FOR_ISA(fd_keep_panels)(const segment *s, int64_t layers, int64_t heads, int64_t D,
+EXPORTED void FOR_ISA(fd_keep_panels)(const segment *s, int64_t layers, int64_t heads, int64_t D,
                              int64_t start, const int32_t *rows, int64_t count) {
     for (int64_t head = 0; head < layers * heads; head++) {
         place p = {s, head / heads * s->layer_bytes + 2 * (head % heads) * s->block * D, NULL, 0};

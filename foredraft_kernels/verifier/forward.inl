@@ -4,7 +4,7 @@
  * Threads share each step. The residual stream is kept in fp32, every number of it
  * rounded to bf16.
  */
-#include "forward.h"
+#include "segments.h"
 
 #define SHORT 8 /* rows whose norms are done sooner than handed over */
 
@@ -17,16 +17,6 @@ typedef struct {
     int64_t stride;
 } product;
 
-/* What a pass tells of some of its rows, besides logits: their bf16 states [num_rows, num_layers,
- * hidden] behind some layers, which ascend and of which the last layer is none. */
-typedef struct {
-    const int32_t *rows;
-    int64_t num_rows;
-    const int64_t *layers;
-    int64_t num_layers;
-    uint16_t *states;
-} telling;
-
 /* One forward: tokens [rows], logits [num_wanted, m->head.out] of the wanted rows, which ascend; and
  * where it has come to. */
 typedef struct {
@@ -36,13 +26,13 @@ typedef struct {
     const int32_t *tokens, *wanted;
     int64_t rows, num_wanted, threads;
     float *logits;
-    telling tell;
-    int64_t told; /* layers of tell */
+    hidden_states states;
+    int64_t num_kept; /* layers of states */
     int64_t layer;
     const float *norm;
     product product;
     float *x;                /* [rows, hidden]: the residual stream */
-    uint16_t *lines, *gated; /* what the next product reads, in linear.h's layout */
+    uint16_t *lines, *gated; /* what the next product reads, as lines */
     uint16_t *qkv, *mixed;   /* [rows, heads, head_dim] */
     char *attention;         /* each thread's */
     int64_t attention_bytes;
@@ -128,17 +118,17 @@ static void drop_unwanted(forward *f) {
     f->rows = f->num_wanted;
 }
 
-/* Keep what is told of the layer that was just computed. */
-static void tell(forward *f) {
-    const telling *t = &f->tell;
-    if (f->told == t->num_layers || t->layers[f->told] != f->layer) return;
+/* Keep the states after the layer that was just computed, if they are asked for. */
+static void keep_states(forward *f) {
+    const hidden_states *t = &f->states;
+    if (f->num_kept == t->num_layers || t->layers[f->num_kept] != f->layer) return;
     int64_t width = f->m->hidden;
     for (int64_t i = 0; i < t->num_rows; i++) {
         const float *from = f->x + t->rows[i] * width;
-        uint16_t *to = t->states + (i * t->num_layers + f->told) * width;
+        uint16_t *to = t->states + (i * t->num_layers + f->num_kept) * width;
         for (int64_t c = 0; c < width; c += LANES) store_halves(to + c, load(from + c));
     }
-    f->told++;
+    f->num_kept++;
 }
 
 static void norm(forward *f, const float *weight) {
@@ -167,20 +157,20 @@ static void run(forward *f) {
         norm(f, l->mlp_norm);
         project(f, &l->gate_up, f->lines, GATE, f->gated, m->inner);
         project(f, &l->down, f->gated, ADD, f->x, H);
-        tell(f);
+        keep_states(f);
     }
     norm(f, m->norm);
     project(f, &m->head, f->lines, FLOATS, f->logits, m->head.out);
 }
 
 /* Run the rows of `count` segments. Returns 0, or 1 where memory ran out. */
-int FOR_ISA(fd_forward)(const model *m, const segment *segments, int64_t count,
+EXPORTED int FOR_ISA(fd_forward)(const model *m, const segment *segments, int64_t count,
                         const int32_t *tokens, int64_t rows, const int32_t *wanted,
-                        int64_t num_wanted, float *logits, const telling *tell, int64_t threads) {
+                        int64_t num_wanted, float *logits, const hidden_states *states, int64_t threads) {
     forward f = {
         .m = m, .segments = segments, .count = count, .tokens = tokens, .wanted = wanted,
         .rows = rows, .num_wanted = num_wanted, .threads = threads, .logits = logits,
-        .tell = *tell,
+        .states = *states,
     };
     if (divide(&f)) return 1;
     team_begin(threads);

@@ -1,4 +1,4 @@
-/* What the searches over a pass's candidates share; native_searches.py fills what they are given. */
+/* What the searches over a pass's candidates share; structs.py mirrors what Python fills. */
 #ifndef FOREDRAFT_DRAFTER_SEARCHES_H
 #define FOREDRAFT_DRAFTER_SEARCHES_H
 
@@ -17,6 +17,13 @@ typedef struct {
     const float *log_q, *edge;
     const double *noise;
 } block_scores;
+
+/* Eq. 6's tau and M_max, the beam, Eq. 7's lambda, and the proxy's parts, which sum to 1. */
+typedef struct {
+    double tau;
+    int64_t max_candidates, beam;
+    double weight, edge, context;
+} beam_settings;
 
 /* What a pruned lattice keeps of one slot, best first. */
 typedef struct {

@@ -6,7 +6,7 @@
  * [2 keys]. What lies behind the last written key is never defined: its scores are dropped, and the
  * partner of the last value is zeroed as that is written.
  */
-#include "native.h"
+#include "rows.h"
 
 INLINE int64_t chunks_of(int64_t keys) { return (keys + COLUMNS - 1) / COLUMNS; }
 
@@ -115,8 +115,8 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
         last = limit[r] > last ? limit[r] : last;
         uint16_t query[MAX_HEAD_DIM];
         rotate(query, qkv + row_at(s, b.first + r) * 3 * m->hidden, m, position, scale);
-        for (int64_t d = 0; d < D; d += HALVES)
-            memcpy(memory->queries + d * b.rows + r * HALVES, query + d, 2 * HALVES);
+        for (int64_t d = 0; d < D; d += LINE)
+            memcpy(memory->queries + d * b.rows + r * LINE, query + d, 2 * LINE);
     }
     int64_t chunks = chunks_of(last);
     for (int64_t c = 0; c < chunks; c++)

@@ -4,7 +4,23 @@
  * whatever else is computed beside it: its bits do not depend on how many rows there are, on how
  * they are blocked, or on threads.
  */
-#include "linear.h"
+#include <string.h>
+
+#include "common/abi.h"
+#include "common/blocks.h"
+#include "common/team.h"
+#include "rounding.h"
+#include "structs.h"
+
+/* Write sums as fp32 or as bf16; add them to fp32 out; or, of panels with 16 columns of a gate and
+ * the 16 that it gates, write silu(gate) * up as lines. */
+enum epilogue { FLOATS, HALVES, ADD, GATE };
+
+/* Sums [rows, COLUMNS] of a block's lines with a panel, each in ascending order of the width. After
+ * every LINE of the width, `skip` numbers of the panel are passed over; `ahead` bytes further on lies
+ * what will be read next. With `more`, the sums go on from what they are. */
+typedef void multiplier(const uint16_t *lines, const uint16_t *panel, int64_t width, int64_t skip,
+                        int64_t ahead, float *sums, int more);
 
 /* Weights lie in the order of reading, so what comes next is known beyond the end of a layer:
  * fetching this far ahead reads them at the speed of memory. */
@@ -17,9 +33,9 @@
 /* Add to the sums of some rows the products of a panel's row of pairs, `wide` vectors of it: of each
  * pair the second first, as the instruction for both does. Without it, one after the other: in no more
  * registers than there are. */
-INLINE void add_products(floats s[MAX_ROWS][COLUMNS / LANES], const int32_t *a, const int32_t *b,
+INLINE void add_products(floats s[MAX_ROWS][PIECES], const int32_t *a, const int32_t *b,
                          const int rows, const int wide) {
-    ints w[COLUMNS / LANES];
+    ints w[PIECES];
     _Pragma("GCC unroll 4") for (int v = 0; v < wide; v++) w[v] = load_ints(b + v * LANES);
 #if LANES == 16
     _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++) {
@@ -45,7 +61,7 @@ INLINE void add_products(floats s[MAX_ROWS][COLUMNS / LANES], const int32_t *a, 
 /* With the number of rows known to the compiler, the sums of `wide` vectors stay in registers. */
 INLINE void multiply_lines(const int32_t *a, const int32_t *b, int64_t width, int64_t skip, int64_t ahead,
                      float *sums, int more, const int rows, const int wide) {
-    floats s[MAX_ROWS][COLUMNS / LANES];
+    floats s[MAX_ROWS][PIECES];
     _Pragma("GCC unroll 14") for (int r = 0; r < rows; r++)
         _Pragma("GCC unroll 4") for (int v = 0; v < wide; v++)
             s[r][v] = more ? load(sums + r * COLUMNS + v * LANES) : zeros();
@@ -66,7 +82,7 @@ INLINE void multiply_lines(const int32_t *a, const int32_t *b, int64_t width, in
     static void multiply_##rows(const uint16_t *lines, const uint16_t *panel, int64_t width,       \
                                 int64_t skip, int64_t ahead, float *sums, int more) {              \
         const int32_t *a = (const int32_t *)lines, *b = (const int32_t *)panel;                   \
-        for (int v = 0; v < COLUMNS / LANES; v += WIDE(rows))                                     \
+        for (int v = 0; v < PIECES; v += WIDE(rows))                                     \
             multiply_lines(a, b + v * LANES, width, skip, ahead, sums + v * LANES, more,     \
                            rows, WIDE(rows));                                                     \
     }
@@ -88,13 +104,13 @@ static multiplier *const multipliers[MAX_ROWS + 1] = {
 INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum epilogue epilogue,
                    void *out, int64_t stride) {
     const int gated = COLUMNS / 2; /* where the columns of the gate end */
-    floats bias[COLUMNS / LANES];
-    for (int v = 0; v < COLUMNS / LANES; v++)
+    floats bias[PIECES];
+    for (int v = 0; v < PIECES; v++)
         bias[v] = w->bias ? load(w->bias + n + v * LANES) : zeros();
     for (int64_t r = 0; r < b.rows; r++, sums += COLUMNS) {
         int64_t at = (b.first + r) * stride + n;
-        floats y[COLUMNS / LANES];
-        for (int v = 0; v < COLUMNS / LANES; v++) {
+        floats y[PIECES];
+        for (int v = 0; v < PIECES; v++) {
             y[v] = load(sums + v * LANES) + bias[v];
             if (epilogue == HALVES) store_halves((uint16_t *)out + at + v * LANES, y[v]);
             else y[v] = rounded(y[v]);
@@ -107,7 +123,7 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
             }
         }
         if (epilogue != ADD && epilogue != FLOATS) continue;
-        for (int v = 0; v < COLUMNS / LANES; v++) {
+        for (int v = 0; v < PIECES; v++) {
             float *to = (float *)out + at + v * LANES;
             store(to, epilogue == ADD ? rounded(load(to) + y[v]) : y[v]);
         }
@@ -160,7 +176,7 @@ static void product_part(void *context, part panels, int64_t thread) {
 
 /* out [rows, w->out] = x [rows, w->in] W^T + bias, rounded to bf16. Returns 0, or 1 where memory ran
  * out. */
-int FOR_ISA(fd_linear)(const linear *w, const uint16_t *x, int64_t rows, float *out,
+EXPORTED int FOR_ISA(fd_linear)(const linear *w, const uint16_t *x, int64_t rows, float *out,
                        int64_t threads) {
     uint16_t *lines = reserve(2 * rows * w->in);
     if (!lines) return 1;

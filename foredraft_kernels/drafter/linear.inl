@@ -1,5 +1,5 @@
 /* Linear layers: bytes times bytes, summed exactly, scaled per row and per output channel. */
-#include "native.h"
+#include "rows.h"
 
 /* The largest magnitude; a NaN counts as the largest, so that it is not lost. */
 INLINE float largest(const float *x, int64_t width) {
@@ -31,6 +31,8 @@ INLINE void store_bytes(signed_byte *to, ints x) {
     _mm_storeu_si128((__m128i *)to, _mm_cvtepi8_epi16(bytes));
 #endif
 }
+
+enum epilogue { STORE, ADD, GATE };
 
 /* Quantise x [rows, width], each row by itself; with `normalise`, x / rms(x). */
 static void quantise(quantised *to, const float *x, int64_t rows, int64_t width, int normalise,
@@ -93,7 +95,7 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
     _Alignas(64) int32_t sums[MAX_ROWS * COLUMNS];
     int64_t units = w->in / 4, count = num_blocks(x->rows);
     for (int64_t n = from; n < w->out; n += COLUMNS) {
-        const int32_t *weights = w->tiles + n * units;
+        const int32_t *weights = w->panels + n * units;
         float *column = out + (epilogue == GATE ? n / 2 : n);
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(x->rows, i);

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "common/abi.h"
+
 #define GOLDEN 0x9E3779B97F4A7C15u
 #define TWO_52 4503599627370496.0
 #define WIDE 64  /* numbers that are compared side by side */
@@ -122,7 +124,7 @@ static int has_avx512(void) {
 
 /* Return the winning token of z [vocabulary], whose maximum is 0, and its lead over the next. Only
  * tokens with z >= -head, or with a hash that could make up for it, get noise. */
-int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+EXPORTED int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
 #if defined(__x86_64__)
     if (has_avx512()) return draw_avx512(z, vocabulary, key, head, lead);
 #endif
@@ -132,7 +134,7 @@ int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, 
 /* Tokens of rows of logits, `stride` apart, that nothing but a temperature changes, with their
  * leads; -1 for a row that cannot be used. A negative temperature leaves a row out. z is room for
  * [vocabulary]. */
-void fd_choose(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
+EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
                const uint64_t *keys, const double *temperatures, double head, double *z,
                int64_t *tokens, double *leads) {
     int wide = has_avx512();
