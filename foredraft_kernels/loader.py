@@ -127,7 +127,7 @@ def _reported(kernels: ctypes.CDLL, part: str) -> dict[str, int]:
 
 def _declare(kernels: ctypes.CDLL, signatures: Mapping[str, str]) -> None:
     for name, signature in signatures.items():
-        result, *arguments = signature.replace(" ", "")
+        result, *arguments = list(signature.replace(" ", ""))
         function = getattr(kernels, name)
         function.restype = _CODES[result]
         function.argtypes = [_CODES[code] for code in arguments]

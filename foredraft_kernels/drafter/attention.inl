@@ -105,7 +105,7 @@ INLINE int64_t position_at(const rows_of *s, int64_t i) {
 INLINE void attend_head(const model *m, const rows_of *s, block b, const float *qkv,
                         const uint32_t *keys, const uint32_t *values,
                         const attention_memory *memory, float *out) {
-    tile *multiply = bf16_products()[b.rows];
+    multiplier *multiply = bf16_products()[b.rows];
     int64_t D = m->head_dim, step = b.rows * COLUMNS, limit[MAX_ROWS], last = 0;
     float inverse[MAX_ROWS], scale = LOG2_E / __builtin_sqrtf((float)D);
     for (int64_t r = 0; r < b.rows; r++) {
@@ -120,14 +120,14 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
     }
     int64_t chunks = chunks_of(last);
     for (int64_t c = 0; c < chunks; c++)
-        multiply((const int32_t *)memory->queries, (const int32_t *)keys + c * COLUMNS * D / 2,
-                 D / 2, memory->scores + c * step);
+        multiply(memory->queries, keys + c * COLUMNS * D / 2, D / 2, 0, 0, memory->scores + c * step,
+                 0);
     for (int64_t r = 0; r < b.rows; r++)
         inverse[r] = softmax(memory->scores + r * COLUMNS, memory->weights + r * COLUMNS, step,
                              limit[r], chunks);
     for (int64_t d = 0; d < D; d += COLUMNS) {
-        multiply((const int32_t *)memory->weights, (const int32_t *)values + d * m->capacity / 2,
-                 (last + 1) / 2, memory->mixed);
+        multiply(memory->weights, values + d * m->capacity / 2, (last + 1) / 2, 0, 0, memory->mixed,
+                 0);
         for (int64_t r = 0; r < b.rows; r++) {
             const float *from = memory->mixed + r * COLUMNS;
             float *to = out + row_at(s, b.first + r) * m->hidden + d;

@@ -94,7 +94,7 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
     _Alignas(64) uint32_t next[MAX_EDGE_RANK / 2 * COLUMNS];
     _Alignas(64) uint16_t before[MAX_CANDIDATES * MAX_EDGE_RANK];
     _Alignas(64) float scores[MAX_ROWS * COLUMNS];
-    tile *const *multiply = bf16_products();
+    multiplier *const *multiply = bf16_products();
     for (int64_t i = 0; i < num_blocks(num_previous); i++) {
         block b = block_at(num_previous, i);
         for (int64_t r = 0; r < b.rows; r++) {
@@ -115,7 +115,7 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
         for (int64_t i = 0; i < num_blocks(num_previous); i++) {
             block b = block_at(num_previous, i);
             const uint16_t *rows = before + b.first * rank;
-            multiply[b.rows]((const int32_t *)rows, (const int32_t *)next, units, scores);
+            multiply[b.rows](rows, next, units, 0, 0, scores, 0);
             for (int64_t r = 0; r < b.rows; r++)
                 memcpy(out + (b.first + r) * M + c, scores + r * COLUMNS, 4 * width);
         }

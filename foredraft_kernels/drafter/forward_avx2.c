@@ -3,7 +3,6 @@
 
 #pragma GCC target("avx2,fma")
 #define FOREDRAFT_AVX2
-#include "tiles.inl"
 #include "linear.inl"
 #include "attention.inl"
 #include "candidates.inl"

@@ -3,7 +3,6 @@
 
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,fma")
 #define FOREDRAFT_AVX512
-#include "tiles.inl"
 #include "linear.inl"
 #include "attention.inl"
 #include "candidates.inl"

@@ -99,7 +99,7 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
         float *column = out + (epilogue == GATE ? n / 2 : n);
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(x->rows, i);
-            int8_tiles[b.rows]((const int32_t *)(x->bytes + b.first * w->in), weights, units, sums);
+            FOR_ISA(int8_tiles)[b.rows](x->bytes + b.first * w->in, weights, units, 0, AHEAD, sums, 0);
             float *to = column + b.first * stride;
             switch (epilogue) {
                 case STORE: finish(sums, x, b, w->scales + n, STORE, to, stride); break;

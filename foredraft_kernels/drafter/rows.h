@@ -5,17 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/blocks.h"
+#include "common/tiles.h"
 #include "structs.h"
 
 #define BYTES (4 * UNITS) /* of a row next to each other */
-#if LANES == 16
-typedef int8_t signed_byte;
-#else
-/* AVX2 multiplies pairs of 16 bits exactly: in a unit, bytes 0 and 2, then 1 and 3. Its products of
- * bytes saturate. */
-typedef int16_t signed_byte;
-#endif
 
 /* Rows as signed bytes, block after block, [width / BYTES][rows][BYTES] in each; x is bytes * scale. */
 typedef struct {

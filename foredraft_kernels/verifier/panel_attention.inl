@@ -143,11 +143,11 @@ INLINE void attend_block(const model *m, place p, const void *last_read, const u
         for (int64_t d = 0; d < D; d += LINE)
             memcpy(memory.queries + at_line(n, i, d), rotated + d, 2 * LINE);
     }
-    multiplier *multiply = multipliers[n];
+    multiplier *multiply = bf16_products()[n];
     for (int64_t t = 0; t < padded; t += s->block) {
         const uint16_t *keys = keys_of(p, t);
         for (int64_t j = 0; j < s->block && t + j < padded; j += COLUMNS)
-            multiply(memory.queries, keys + j * D, D, 0, s->values - s->keys,
+            multiply(memory.queries, keys + j * D, D / 2, 0, s->values - s->keys,
                      memory.scores + (t + j) * n, 0);
     }
     for (int64_t i = 0; i < n; i++) {
@@ -170,8 +170,8 @@ INLINE void attend_block(const model *m, place p, const void *last_read, const u
             const uint16_t *values = values_of(p, t);
             int64_t keys = padded - t < s->block ? padded - t : s->block;
             int64_t ahead = (const char *)after_values(p, t, last_read) - (const char *)values;
-            multiply(memory.weights + t * n, values + d * COLUMNS, keys, (D - COLUMNS) * COLUMNS,
-                     ahead, sums, t > 0);
+            multiply(memory.weights + t * n, values + d * COLUMNS, keys / 2, (D - COLUMNS) / 2, ahead,
+                     sums, t > 0);
         }
         for (int64_t i = 0; i < n; i++) {
             int64_t row = s->first + (from + i) / group, head = kv_head * group + (from + i) % group;
