@@ -41,12 +41,10 @@ class NativeDrafter:
         capacity = -(-self.capabilities.cache_tokens // COLUMNS) * COLUMNS
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
         self._draft = getattr(kernels, f"fd_draft_{isa}")
-        self._scratch_size = getattr(kernels, f"fd_draft_scratch_{isa}")
         # Pages of an empty array take memory only once they are written.
         size = 2 * config.num_layers * cache.slots * config.hidden_size * capacity
         self._keys, self._values = aligned(size), aligned(size)
         self._at_keys, self._at_values = self._keys.ctypes.data, self._values.ctypes.data
-        self._reserve(1, 1)
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft).
@@ -61,13 +59,11 @@ class NativeDrafter:
             tokens.extend(r.tokens)
             masks += r.num_slots
         features = self._features(requests)
-        rows, M = len(tokens) + masks, self._candidates
-        if rows > self._rows or masks > self._masks:
-            self._reserve(max(rows, self._rows), max(masks, self._masks))
+        M = self._candidates
         best = np.empty((masks, M), dtype=np.int64)
         log_q = np.empty((masks, M), dtype=np.float32)
         edge = np.empty((masks, M, M), dtype=np.float32)
-        self._draft(
+        failed = self._draft(
             self._packed.address,
             heads,
             len(requests),
@@ -75,11 +71,12 @@ class NativeDrafter:
             features,
             self._at_keys,
             self._at_values,
-            self._at_scratch,
             best.ctypes.data,
             log_q.ctypes.data,
             edge.ctypes.data,
         )
+        if failed:
+            raise MemoryError("the drafter's pass found no scratch memory")
         if len(requests) == 1:
             return [BlockScores(best, log_q, edge)]
         scores = []
@@ -115,9 +112,3 @@ class NativeDrafter:
                 f"slot {r.slot}, {r.start} + {len(r.tokens)} tokens, {r.num_slots} mask slots,"
                 f" {len(r.features)} bytes of features: outside the drafter's bounds"
             )
-
-    def _reserve(self, rows: int, masks: int) -> None:
-        """Make scratch memory for passes of up to so many rows, so many of them masks."""
-        self._rows, self._masks = rows, masks
-        self._scratch = aligned(self._scratch_size(self._packed.address, rows, masks))
-        self._at_scratch = self._scratch.ctypes.data

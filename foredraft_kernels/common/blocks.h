@@ -2,6 +2,8 @@
 #ifndef FOREDRAFT_BLOCKS_H
 #define FOREDRAFT_BLOCKS_H
 
+#include <string.h>
+
 #include "common/lanes.h"
 
 #define COLUMNS 32               /* of a panel */
@@ -29,6 +31,18 @@ static inline block block_at(int64_t rows, int64_t i) {
 /* Where a bf16 column of a block's row stands in lines, [width / LINE][rows][LINE]. */
 static inline int64_t at_line(int64_t rows, int64_t row, int64_t column) {
     return (column / LINE * rows + row) * LINE + column % LINE;
+}
+
+/* Where, in panels [keys / COLUMNS][D / 2][COLUMNS][2] of bf16 keys of D numbers, key `row` has its
+ * first pair; the next is PAIR_ROW further. */
+#define PAIR_ROW (2 * COLUMNS)
+static inline int64_t key_at(int64_t row, int64_t D) {
+    return row / COLUMNS * COLUMNS * D + row % COLUMNS * 2;
+}
+
+static inline void write_key(uint16_t *keys, int64_t row, const uint16_t *key, int64_t D) {
+    keys += key_at(row, D);
+    for (int64_t i = 0; i < D / 2; i++) memcpy(keys + i * PAIR_ROW, key + 2 * i, 4);
 }
 
 #endif

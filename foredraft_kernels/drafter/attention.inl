@@ -42,14 +42,6 @@ INLINE void rotate(uint16_t *to, const float *x, const model *m, int64_t positio
     }
 }
 
-INLINE void write_key(const model *m, const float *k, int64_t position, uint32_t *keys) {
-    int64_t pairs = m->head_dim / 2;
-    uint32_t rotated[MAX_HEAD_DIM / 2];
-    rotate((uint16_t *)rotated, k, m, position, 1.0f);
-    uint32_t *to = keys + position / COLUMNS * COLUMNS * pairs + position % COLUMNS;
-    for (int64_t d = 0; d < pairs; d++) to[d * COLUMNS] = rotated[d];
-}
-
 INLINE void write_value(const model *m, const float *v, int64_t position, uint32_t *values) {
     for (int64_t d = 0; d < m->head_dim; d += LANES) {
         uint32_t *to = values + d / COLUMNS * (m->capacity / 2) * COLUMNS +
@@ -116,7 +108,7 @@ INLINE void attend_head(const model *m, const rows_of *s, block b, const float *
         uint16_t query[MAX_HEAD_DIM];
         rotate(query, qkv + row_at(s, b.first + r) * 3 * m->hidden, m, position, scale);
         for (int64_t d = 0; d < D; d += LINE)
-            memcpy(memory->queries + d * b.rows + r * LINE, query + d, 2 * LINE);
+            memcpy(memory->queries + at_line(b.rows, r, d), query + d, 2 * LINE);
     }
     int64_t chunks = chunks_of(last);
     for (int64_t c = 0; c < chunks; c++)
@@ -155,8 +147,10 @@ static void attend(const model *m, const request *r, const float *qkv, int64_t m
         /* In the order of positions: an even one's value zeroes the one behind it. */
         for (int64_t i = 0; i < r->tokens + r->num_slots; i++) {
             int64_t row = i < r->tokens ? committed + i : masks + i - r->tokens;
+            uint16_t key[MAX_HEAD_DIM];
             const float *k = head + row * 3 * m->hidden + m->hidden;
-            write_key(m, k, r->start + i, keys + at);
+            rotate(key, k, m, r->start + i, 1.0f);
+            write_key((uint16_t *)(keys + at), r->start + i, key, m->head_dim);
             write_value(m, k + m->hidden, r->start + i, values + at);
         }
         for (int64_t i = 0; i < num_blocks(rows); i++)

@@ -99,11 +99,10 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
         block b = block_at(num_previous, i);
         for (int64_t r = 0; r < b.rows; r++) {
             const uint16_t *from = m->edge_previous + previous[b.first + r] * rank;
-            uint16_t *to = before + b.first * rank + r * LINE;
-            for (int64_t d = 0; d < rank; d += 2 * LANES) {
-                int64_t line = d / LINE * LINE * b.rows + d % LINE;
-                store_ints(to + line, gated_pair(gate + d, m->edge_bias + d, from + d));
-            }
+            uint16_t *to = before + b.first * rank;
+            for (int64_t d = 0; d < rank; d += 2 * LANES)
+                store_ints(to + at_line(b.rows, r, d),
+                           gated_pair(gate + d, m->edge_bias + d, from + d));
         }
     }
     for (int64_t c = 0; c < M; c += COLUMNS) {

@@ -4,45 +4,29 @@
  * still computes is a leading part of every array.
  */
 #include "common/abi.h"
+#include "common/team.h"
 #include "rows.h"
-
-#define ALIGNED(bytes) (((bytes) + 63) / 64 * 64)
 
 typedef struct {
     float *x, *wide, *mixed, *logits, *gates;
     quantised bytes;
     void *rest;
-    int64_t total;
 } memory;
 
-static char *take(char **at, int64_t bytes) {
-    char *here = *at;
-    *at += ALIGNED(bytes);
-    return here;
-}
-
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
-static memory divide(const model *m, int64_t rows, int64_t masks, char *scratch) {
+/* Lay the memory of a pass out from *at on; `masks` of its rows are masks. */
+static memory lay_out(const model *m, int64_t rows, int64_t masks, char **at) {
     memory s;
-    char *at = scratch;
-    s.x = (float *)take(&at, 4 * rows * m->hidden);
-    s.mixed = (float *)take(&at, 4 * rows * m->hidden);
-    s.wide = (float *)take(&at, 4 * rows * larger(3 * m->hidden, m->inner));
-    s.logits = (float *)take(&at, 4 * masks * m->vocab);
-    s.gates = (float *)take(&at, 4 * masks * m->rank);
+    s.x = take(at, 4 * rows * m->hidden);
+    s.mixed = take(at, 4 * rows * m->hidden);
+    s.wide = take(at, 4 * rows * larger(3 * m->hidden, m->inner));
+    s.logits = take(at, 4 * masks * m->vocab);
+    s.gates = take(at, 4 * masks * m->rank);
     int64_t bytes = rows * larger(m->hidden, m->inner);
-    s.bytes.bytes = (signed_byte *)take(&at, bytes * sizeof(signed_byte));
-    s.bytes.scales = (float *)take(&at, 4 * rows);
-    s.bytes.offsets = (int32_t *)take(&at, 4 * rows);
-    s.rest = take(&at, larger(attention_scratch(m), 8 * (m->vocab + LANES)));
-    s.total = at - scratch;
+    s.bytes.bytes = take(at, bytes * sizeof(signed_byte));
+    s.bytes.scales = take(at, 4 * rows);
+    s.bytes.offsets = take(at, 4 * rows);
+    s.rest = take(at, larger(attention_scratch(m), 8 * (m->vocab + LANES)));
     return s;
-}
-
-/* Bytes of 64-byte aligned scratch that fd_draft needs for so many rows, `masks` of them masks. */
-EXPORTED int64_t FOR_ISA(fd_draft_scratch)(const model *m, int64_t rows, int64_t masks) {
-    return divide(m, rows, masks, 0).total;
 }
 
 static void add_halves(float *x, const uint16_t *halves, int64_t width) {
@@ -97,17 +81,21 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
 
 /* Draft for `count` requests, `tokens` theirs in order, with bf16 features [tokens, hidden] that are
  * added to their embeddings, or none. Write best_tokens and log_q [masks, M] and
- * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out. */
-EXPORTED void FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
+ * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out.
+ * Returns 0, or 1 where memory ran out. */
+EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
                        const int64_t *tokens, const uint16_t *features, uint32_t *keys,
-                       uint32_t *values, void *scratch, int64_t *best_tokens,
-                       float *log_q, float *edge) {
+                       uint32_t *values, int64_t *best_tokens, float *log_q,
+                       float *edge) {
     int64_t rows = 0, masks = 0, M = m->candidates, row = 0;
     for (const request *r = requests; r < requests + count; r++) {
         rows += r->tokens + r->num_slots;
         masks += r->num_slots;
     }
-    memory s = divide(m, rows, masks, scratch);
+    char *end = NULL, *at;
+    lay_out(m, rows, masks, &end);
+    if (!(at = reserve((size_t)end))) return 1;
+    memory s = lay_out(m, rows, masks, &at);
     embed(m, requests, count, tokens, features, s.x, s.wide, s.x + masks * m->hidden);
     run_layers(m, requests, count, rows, masks, keys, values, &s);
     quantise(&s.bytes, s.x, masks, m->hidden, 1, m->eps);
@@ -125,4 +113,5 @@ EXPORTED void FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t
             for (int64_t p = 1; !i && p < M; p++) memcpy(to + p * M, to, 4 * M);
         }
     }
+    return 0;
 }

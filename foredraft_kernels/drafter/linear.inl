@@ -1,4 +1,5 @@
 /* Linear layers: bytes times bytes, summed exactly, scaled per row and per output channel. */
+#include "common/layers.h"
 #include "rows.h"
 
 /* The largest magnitude; a NaN counts as the largest, so that it is not lost. */
@@ -8,16 +9,6 @@ INLINE float largest(const float *x, int64_t width) {
         most = larger_ints_of(most, load_ints(x + i) & all_ints(0x7FFFFFFF));
     union { int32_t bits; float value; } top = {largest_int(most)};
     return top.value;
-}
-
-INLINE float mean_square(const float *x, int64_t width) {
-    floats sum[VECTORS] = {zeros()};
-    for (int64_t i = 0; i < width; i += 16)
-        for (int v = 0; v < VECTORS; v++) {
-            floats each = load(x + i + v * LANES);
-            sum[v] = fused(each, each, sum[v]);
-        }
-    return sum_of_sixteen(sum) / (float)width;
 }
 
 /* Store as signed bytes. */
@@ -31,8 +22,6 @@ INLINE void store_bytes(signed_byte *to, ints x) {
     _mm_storeu_si128((__m128i *)to, _mm_cvtepi8_epi16(bytes));
 #endif
 }
-
-enum epilogue { STORE, ADD, GATE };
 
 /* Quantise x [rows, width], each row by itself; with `normalise`, x / rms(x). */
 static void quantise(quantised *to, const float *x, int64_t rows, int64_t width, int normalise,
@@ -60,11 +49,6 @@ static void quantise(quantised *to, const float *x, int64_t rows, int64_t width,
     }
 }
 
-/* g / (1 + e^-g) * u */
-INLINE floats gated(floats g, floats u) {
-    return g / (exp2_lanes(g * all(-LOG2_E)) + all(1.0f)) * u;
-}
-
 INLINE void finish(const int32_t *sums, const quantised *x, block b, const float *scales,
                    enum epilogue epilogue, float *out, int64_t stride) {
     for (int64_t r = 0; r < b.rows; r++, out += stride, sums += COLUMNS) {
@@ -80,7 +64,7 @@ INLINE void finish(const int32_t *sums, const quantised *x, block b, const float
             if (epilogue == ADD) store(to, fused(exact[v], scale[v], load(to)));
             int value = v + PIECES / 2; /* of a gate */
             if (epilogue == GATE && value < PIECES)
-                store(to, gated(exact[v] * scale[v], exact[value] * scale[value]));
+                store(to, silu(exact[v] * scale[v]) * (exact[value] * scale[value]));
         }
     }
 }
@@ -102,9 +86,9 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
             FOR_ISA(int8_tiles)[b.rows](x->bytes + b.first * w->in, weights, units, 0, AHEAD, sums, 0);
             float *to = column + b.first * stride;
             switch (epilogue) {
-                case STORE: finish(sums, x, b, w->scales + n, STORE, to, stride); break;
                 case ADD: finish(sums, x, b, w->scales + n, ADD, to, stride); break;
                 case GATE: finish(sums, x, b, w->scales + n, GATE, to, stride); break;
+                default: finish(sums, x, b, w->scales + n, STORE, to, stride);
             }
         }
     }

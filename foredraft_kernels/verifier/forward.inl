@@ -38,25 +38,24 @@ typedef struct {
     int64_t attention_bytes;
 } forward;
 
-static int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Lay what is needed for f->rows out from *at on. */
+static void lay_out(forward *f, char **at) {
+    const model *m = f->m;
+    int64_t mixed = m->heads * m->head_dim;
+    f->attention_bytes = attention_bytes(f->segments, f->count);
+    f->x = take(at, 4 * f->rows * m->hidden);
+    f->lines = take(at, 2 * f->rows * larger(m->hidden, mixed));
+    f->gated = take(at, 2 * f->rows * m->inner);
+    f->qkv = take(at, 2 * f->rows * m->layers->qkv.out);
+    f->mixed = take(at, 2 * f->rows * mixed);
+    f->attention = take(at, f->threads * f->attention_bytes);
+}
 
 static int divide(forward *f) {
-    const model *m = f->m;
-    int64_t mixed = m->heads * m->head_dim, qkv = m->layers->qkv.out;
-    int64_t x = aligned(4 * f->rows * m->hidden);
-    int64_t lines = aligned(2 * f->rows * larger(m->hidden, mixed));
-    int64_t gated = aligned(2 * f->rows * m->inner);
-    int64_t attention = f->attention_bytes = attention_bytes(f->segments, f->count);
-    char *at = reserve(x + lines + gated + aligned(2 * f->rows * qkv) +
-                       aligned(2 * f->rows * mixed) + f->threads * attention);
-    if (!at) return 1;
-    f->x = (float *)at, at += x;
-    f->lines = (uint16_t *)at, at += lines;
-    f->gated = (uint16_t *)at, at += gated;
-    f->qkv = (uint16_t *)at, at += aligned(2 * f->rows * qkv);
-    f->mixed = (uint16_t *)at, at += aligned(2 * f->rows * mixed);
-    f->attention = at;
+    char *end = NULL, *at;
+    lay_out(f, &end);
+    if (!(at = reserve((size_t)end))) return 1;
+    lay_out(f, &at);
     return 0;
 }
 
@@ -80,14 +79,7 @@ static void normalize(void *context, part own, int64_t thread) {
             if (b.first + r < own.from || b.first + r >= own.to) continue;
             const float *from = f->x + (b.first + r) * width;
             uint16_t *to = f->lines + b.first * width;
-            floats squares[VECTORS] = {zeros()};
-            for (int64_t c = 0; c < width; c += 16)
-                for (int v = 0; v < VECTORS; v++) {
-                    floats x = load(from + c + v * LANES);
-                    squares[v] = fused(x, x, squares[v]);
-                }
-            float mean = sum_of_sixteen(squares) / (float)width;
-            floats scale = all(1.0f / __builtin_sqrtf(mean + f->m->eps));
+            floats scale = all(1.0f / __builtin_sqrtf(mean_square(from, width) + f->m->eps));
             for (int64_t c = 0; c < width; c += LANES)
                 store_halves(to + at_line(b.rows, r, c),
                              rounded(load(from + c) * scale) * load(f->norm + c));
@@ -149,7 +141,7 @@ static void run(forward *f) {
     for (f->layer = 0; f->layer < m->num_layers; f->layer++) {
         const layer *l = &m->layers[f->layer];
         norm(f, l->attention_norm);
-        project(f, &l->qkv, f->lines, HALVES, f->qkv, l->qkv.out);
+        project(f, &l->qkv, f->lines, STORE_BF16, f->qkv, l->qkv.out);
         team_share(f->threads, m->kv_heads, 1, attend, f);
         if (f->layer == m->num_layers - 1) drop_unwanted(f);
         lines_of(f->mixed, f->rows, mixed, f->lines);
@@ -160,7 +152,7 @@ static void run(forward *f) {
         keep_states(f);
     }
     norm(f, m->norm);
-    project(f, &m->head, f->lines, FLOATS, f->logits, m->head.out);
+    project(f, &m->head, f->lines, STORE, f->logits, m->head.out);
 }
 
 /* Run the rows of `count` segments. Returns 0, or 1 where memory ran out. */

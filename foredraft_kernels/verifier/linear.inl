@@ -2,14 +2,11 @@
 #include <string.h>
 
 #include "common/abi.h"
+#include "common/layers.h"
 #include "common/team.h"
 #include "common/tiles.h"
 #include "rounding.h"
 #include "structs.h"
-
-/* Write sums as fp32 or as bf16; add them to fp32 out; or, of panels with 16 columns of a gate and
- * the 16 that it gates, write silu(gate) * up as lines. */
-enum epilogue { FLOATS, HALVES, ADD, GATE };
 
 /* What becomes of the sums of a block's rows in columns [n, n + COLUMNS), in fp32 rounded to bf16. */
 INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum epilogue epilogue,
@@ -23,17 +20,17 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
         floats y[PIECES];
         for (int v = 0; v < PIECES; v++) {
             y[v] = load(sums + v * LANES) + bias[v];
-            if (epilogue == HALVES) store_halves((uint16_t *)out + at + v * LANES, y[v]);
+            if (epilogue == STORE_BF16) store_halves((uint16_t *)out + at + v * LANES, y[v]);
             else y[v] = rounded(y[v]);
         }
         if (epilogue == GATE) {
             uint16_t *line = (uint16_t *)out + b.first * stride + at_line(b.rows, r, n / 2);
             for (int v = 0; v < gated / LANES; v++) {
-                floats silu = rounded(y[v] / (exp2_lanes(y[v] * all(-LOG2_E)) + all(1.0f)));
-                store_halves(line + v * LANES, silu * y[v + gated / LANES]);
+                floats gate = rounded(silu(y[v]));
+                store_halves(line + v * LANES, gate * y[v + gated / LANES]);
             }
         }
-        if (epilogue != ADD && epilogue != FLOATS) continue;
+        if (epilogue != ADD && epilogue != STORE) continue;
         for (int v = 0; v < PIECES; v++) {
             float *to = (float *)out + at + v * LANES;
             store(to, epilogue == ADD ? rounded(load(to) + y[v]) : y[v]);
@@ -53,8 +50,8 @@ static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
             multiply[b.rows](lines + b.first * w->in, w->panels + n * w->in, w->in / 2, 0, AHEAD,
                              sums, 0);
             switch (epilogue) {
-                case FLOATS: finish(w, sums, b, n, FLOATS, out, stride); break;
-                case HALVES: finish(w, sums, b, n, HALVES, out, stride); break;
+                case STORE: finish(w, sums, b, n, STORE, out, stride); break;
+                case STORE_BF16: finish(w, sums, b, n, STORE_BF16, out, stride); break;
                 case ADD: finish(w, sums, b, n, ADD, out, stride); break;
                 case GATE: finish(w, sums, b, n, GATE, out, stride); break;
             }
@@ -83,7 +80,7 @@ typedef struct {
 static void product_part(void *context, part panels, int64_t thread) {
     (void)thread;
     const whole_product *p = context;
-    apply(p->w, p->lines, p->rows, FLOATS, p->out, p->w->out, panels);
+    apply(p->w, p->lines, p->rows, STORE, p->out, p->w->out, panels);
 }
 
 /* out [rows, w->out] = x [rows, w->in] W^T + bias, rounded to bf16. Returns 0, or 1 where memory ran

@@ -14,13 +14,6 @@
  */
 #include "segments.h"
 
-#define PAIR_ROW (2 * COLUMNS) /* numbers in a panel's row of pairs */
-
-/* Where, in its block, key `row` has its first pair of numbers; the next pair is PAIR_ROW further. */
-static int64_t key_at(int64_t row, int64_t D) {
-    return row / COLUMNS * COLUMNS * D + row % COLUMNS * 2;
-}
-
 /* Where the pair of values that holds row `row` begins, for dimension d. */
 static int64_t value_at(int64_t row, int64_t d, int64_t D) {
     int64_t piece = row / COLUMNS * D + d / COLUMNS * COLUMNS;
@@ -51,11 +44,6 @@ INLINE void rotate(uint16_t *out, const uint16_t *from, const model *m, int64_t 
         store_halves(out + i, rounded(x * c) - rounded(y * s));
         store_halves(out + D / 2 + i, rounded(y * c) + rounded(x * s));
     }
-}
-
-INLINE void write_key(uint16_t *keys, int64_t row, const uint16_t *key, int64_t D) {
-    keys += key_at(row, D);
-    for (int64_t i = 0; i < D / 2; i++) memcpy(keys + i * PAIR_ROW, key + 2 * i, 4);
 }
 
 /* An even row's values clear the odd row's beside them, which is yet to come. */
