@@ -7,10 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ABI_VERSION 1
+#include "common/functions.h"
 
-/* Of the library's functions, those that Python calls. */
-#define EXPORTED __attribute__((visibility("default")))
+#define ABI_VERSION 1
 
 typedef struct {
     const char *name; /* NULL after the last */

@@ -1,5 +1,5 @@
 /* What this CPU can do. */
-#include "common/abi.h"
+#include "common/functions.h"
 
 #if defined(__x86_64__)
 #define HAS(feature) (__builtin_cpu_supports(feature) != 0)

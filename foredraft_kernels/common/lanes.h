@@ -11,7 +11,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#define INLINE static inline __attribute__((always_inline))
+#include "common/functions.h"
+
 #define LOG2_E 1.44269504f
 
 #if defined(FOREDRAFT_AVX512)

@@ -1,7 +1,7 @@
 /* core/path_search.py's beam over a block's pruned lattice, with a proxy of the edge head and the
  * text's own n-grams (core/causal_scorer.py): the same operations in the same order.
  */
-#include "common/abi.h"
+#include "common/functions.h"
 #include "searches.h"
 
 #include <math.h>

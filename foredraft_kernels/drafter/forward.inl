@@ -3,7 +3,6 @@
  * Mask rows of all sessions come first, then their committed rows, so that what the last layer
  * still computes is a leading part of every array.
  */
-#include "common/abi.h"
 #include "common/team.h"
 #include "rows.h"
 

@@ -1,23 +1,13 @@
 /* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
  * rounded on its own, as without -mfma it is. */
-#include "common/abi.h"
+#include "common/noise.h"
 #include "searches.h"
 
 #include <string.h>
 
-#define GOLDEN 0x9E3779B97F4A7C15u
 #define LN_2 0.6931471805599453
 #define MANTISSA ((1ll << 52) - 1)
 #define ONE (1023ll << 52)
-
-/* foredraft/streams.py's finaliser. */
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static uint64_t hash(uint64_t key, uint64_t token) { return mix(key + (token + 1) * GOLDEN) >> 12; }
 
 /* Natural logarithm of a positive normal number. */
 static double logarithm(double x) {

@@ -1,5 +1,5 @@
 /* core/draft_tree.py's best-first tree, with only those rows computed that a node needs. */
-#include "common/abi.h"
+#include "common/functions.h"
 #include "searches.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "common/abi.h"
+#include "common/functions.h"
 #include "common/team.h"
 #include "segments.h"
 

@@ -1,7 +1,6 @@
 /* Linear layers in bf16 for few rows: weights are read once, in the order in which they lie. */
 #include <string.h>
 
-#include "common/abi.h"
 #include "common/layers.h"
 #include "common/team.h"
 #include "common/tiles.h"

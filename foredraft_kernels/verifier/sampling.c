@@ -5,21 +5,11 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "common/abi.h"
+#include "common/noise.h"
 
-#define GOLDEN 0x9E3779B97F4A7C15u
 #define TWO_52 4503599627370496.0
 #define WIDE 64  /* numbers that are compared side by side */
 #define CHUNK 64 /* tokens that are looked at together: few chunks hold one that can win */
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE uint64_t hash(uint64_t key, uint64_t token) {
-    uint64_t x = key + (token + 1) * GOLDEN;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return (x ^ (x >> 31)) >> 12;
-}
 
 INLINE double gumbel(uint64_t h) { return -log(-log((h + 0.5) / TWO_52)); }
 

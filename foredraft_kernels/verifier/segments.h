@@ -2,9 +2,8 @@
 #ifndef FOREDRAFT_VERIFIER_SEGMENTS_H
 #define FOREDRAFT_VERIFIER_SEGMENTS_H
 
+#include "common/functions.h"
 #include "structs.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Where in `pool` (keys or values) the block with a row begins, `at` bytes into the block. */
 INLINE char *block_at_row(const segment *s, char *pool, int64_t row, int64_t at) {
