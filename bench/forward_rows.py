@@ -19,11 +19,12 @@ import numpy as np
 import torch
 
 from foredraft_kernels.loader import load_kernels, supported_isas
+from foredraft_kernels.memory import Arena
 from foredraft_kernels.structs import VerifierLinear
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
 from verifier_service.model.checkpoint import load_config
-from verifier_service.model.native_weights import Arena, pack
+from verifier_service.model.native_weights import pack
 from verifier_service.model.paged import PagedModel
 from verifier_service.model.port import Segment, alloc
 

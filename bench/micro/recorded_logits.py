@@ -31,12 +31,13 @@ from drafter_service.model.native_searches import NativeBeam, NativeTree
 from drafter_service.model.port import BlockRequest
 from foredraft.types import SamplingParams
 from foredraft_kernels.loader import Isa, load_kernels, supported_isas
+from foredraft_kernels.memory import Arena
 from verifier_service.config import VerifierConfig
 from verifier_service.core.sampling import Draw
 from verifier_service.loading import load_target
 from verifier_service.model.attention import KvShape, Rows
 from verifier_service.model.attention_native import NativeAttention
-from verifier_service.model.native_weights import Arena, pack
+from verifier_service.model.native_weights import pack
 from verifier_service.model.paged import PagedModel
 from verifier_service.model.port import Segment, alloc
 from verifier_service.model.sampling_native import NativeArgmax, NativeChoice
@@ -181,8 +182,7 @@ def choices() -> Iterator[Case]:
 def drafts(isa: Isa) -> Iterator[Case]:
     """Yield the drafter's scores, and what the searches make of them."""
     model = drafter(isa)
-    packed = model._packed._arena
-    yield "drafter inputs", packed.memory[: packed._used]
+    yield "drafter inputs", model._packed._arena.filled
     vocabulary, kernels = model.capabilities.vocab_size, load_kernels()
     assert kernels is not None
     noise = NativeNoise(kernels)
@@ -263,8 +263,7 @@ def everything(folder: Path) -> Iterator[Case]:
             for threads in (1, 2):
                 model = verifier(isa, path, threads)
                 forward: Any = model.passes
-                arena = forward._weights._arena
-                yield f"{isa} {path.name} inputs", arena._memory[: arena._used]
+                yield f"{isa} {path.name} inputs", forward._weights._arena.filled
                 for name, case in passes(model, vocabulary):
                     yield f"{isa} {path.name} {threads} threads, {name}", case
         for name, case in drafts(isa):

@@ -11,10 +11,11 @@ import numpy as np
 from drafter_service.core.lattice import BlockScores
 from drafter_service.model.block_causal import BlockCausalDLM
 from drafter_service.model.embedded import CacheShape, capabilities
-from drafter_service.model.packed import PackedModel, aligned
+from drafter_service.model.packed import PackedModel
 from drafter_service.model.port import BlockRequest
 from foredraft.features import size
 from foredraft.fusion import Fusion
+from foredraft_kernels.memory import aligned
 from foredraft_kernels.structs import COLUMNS, Request
 
 

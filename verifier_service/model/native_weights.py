@@ -6,30 +6,11 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
+from foredraft_kernels.memory import Arena, gate_interleaved
 from foredraft_kernels.structs import COLUMNS, LINE, VerifierLayer, VerifierLinear, VerifierModel
-
-_ALIGNMENT = 64
-
-
-class Arena:
-    """Arrays behind each other in one allocation: in huge pages, and in the order of reading."""
-
-    def __init__(self, size: int) -> None:
-        raw = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-        self._memory = raw[-raw.ctypes.data % _ALIGNMENT :]
-        self._used = 0
-
-    def put(self, tensor: torch.Tensor) -> int:
-        """Copy a bf16 or fp32 tensor in and return its address, a multiple of 64."""
-        contiguous = tensor.detach().contiguous()
-        flat = contiguous.view(torch.uint8).reshape(-1).numpy()
-        begin = self._used
-        self._used = begin + -(-flat.size // _ALIGNMENT) * _ALIGNMENT
-        assert self._used <= self._memory.size, "the arena is too small for the model"
-        self._memory[begin : begin + flat.size] = flat
-        return int(self._memory.ctypes.data) + begin
 
 
 def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> VerifierLinear:
@@ -43,8 +24,8 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
     filler = -out % COLUMNS
     filled = torch.nn.functional.pad(weight.detach(), (0, 0, 0, filler))
     panels = filled.view(-1, COLUMNS, width // 2, 2).transpose(1, 2)
-    at = arena.put(panels)
-    biases = None if bias is None else arena.put(torch.nn.functional.pad(bias, (0, filler)).float())
+    at = arena.put(panels.view(torch.int16).numpy())
+    biases = None if bias is None else arena.put(_fp32(torch.nn.functional.pad(bias, (0, filler))))
     return VerifierLinear(at, biases, width, out + filler)
 
 
@@ -81,9 +62,9 @@ class NativeWeights:
             layers=self._layers,
             head=pack(arena, model.lm_head.weight),
             embedding=self._embedding.data_ptr(),
-            cos=arena.put(cos),
-            sin=arena.put(sin),
-            norm=arena.put(base.norm.weight.float()),
+            cos=arena.put(_fp32(cos)),
+            sin=arena.put(_fp32(sin)),
+            norm=arena.put(_fp32(base.norm.weight)),
         )
         self.columns = int(self._struct.head.out)
         self.address = ctypes.addressof(self._struct)
@@ -91,12 +72,13 @@ class NativeWeights:
 
 def _pack_layer(arena: Arena, to: VerifierLayer, layer: Any) -> None:
     attention, mlp = layer.self_attn, layer.mlp
-    to.attention_norm = arena.put(layer.input_layernorm.weight.float())
+    to.attention_norm = arena.put(_fp32(layer.input_layernorm.weight))
     to.qkv = pack(arena, *_side_by_side(attention.q_proj, attention.k_proj, attention.v_proj))
     to.out = pack(arena, *_side_by_side(attention.o_proj))
-    to.mlp_norm = arena.put(layer.post_attention_layernorm.weight.float())
+    to.mlp_norm = arena.put(_fp32(layer.post_attention_layernorm.weight))
     weight, bias = _side_by_side(mlp.gate_proj, mlp.up_proj)
-    to.gate_up = pack(arena, _interleaved(weight), None if bias is None else _interleaved(bias))
+    mixed = None if bias is None else gate_interleaved(bias)
+    to.gate_up = pack(arena, gate_interleaved(weight), mixed)
     to.down = pack(arena, *_side_by_side(mlp.down_proj))
 
 
@@ -107,16 +89,14 @@ def _side_by_side(*layers: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor 
     return torch.cat([x.weight.detach() for x in layers]), torch.cat(biases) if biases else None
 
 
-def _interleaved(gate_up: torch.Tensor) -> torch.Tensor:
-    """Reorder [2 inner, ...] so that a panel's columns are half of the gate, then what it gates."""
-    halves = gate_up.view(2, -1, COLUMNS // 2, *gate_up.shape[1:])
-    return halves.transpose(0, 1).reshape_as(gate_up)
-
-
 def _rotary_tables(base: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cos and sin as the model itself computes and rounds them: fp32 [positions, D / 2]."""
     positions = torch.arange(base.config.max_position_embeddings)[None]
     like = torch.empty(0, dtype=base.embed_tokens.weight.dtype)
     cos, sin = base.rotary_emb(like, positions)
     half = cos.shape[-1] // 2
-    return cos[0, :, :half].float().contiguous(), sin[0, :, :half].float().contiguous()
+    return cos[0, :, :half], sin[0, :, :half]
+
+
+def _fp32(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+    return tensor.detach().float().numpy()

@@ -10,10 +10,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from foredraft_kernels.loader import load_kernels, supported_isas
+from foredraft_kernels.memory import Arena
 from verifier_service import numerics
 from verifier_service.config import VerifierConfig
 from verifier_service.loading import load_target
-from verifier_service.model.native_weights import Arena, pack
+from verifier_service.model.native_weights import pack
 from verifier_service.model.port import Segment, alloc
 
 KERNELS = load_kernels()
