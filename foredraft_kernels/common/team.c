@@ -3,8 +3,9 @@
  * A step is cut into pieces, and whoever is free takes the next one: a helper whose core is busy with
  * something else takes fewer, and the caller waits for a piece that was begun, never for a helper.
  * Helpers look for the next step by spinning, as one takes microseconds, and sleep between forwards.
- * Where there is just a core for each thread, each keeps to its own: on the caller's core a helper would
- * only take its time, and a forward is too short for the system to find that out.
+ * Where there is just a core for each thread, each keeps to its own, the caller too, from then on: on
+ * the caller's core a helper would only take its time, and a forward is too short for the system to
+ * find that out. All callers of a process share the helpers, and the cores of the first of them.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -28,8 +29,6 @@ static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* one team at a time *
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over helpers and the sleep of them */
 static pthread_cond_t begun = PTHREAD_COND_INITIALIZER;
 static int64_t helpers;
-static cpu_set_t allowed; /* the cores of the first caller */
-static _Thread_local int placed;
 static atomic_int_fast64_t team; /* threads of the forward under way; 0 between two */
 
 /* The step under way, in one number so that a piece is taken of no other: the step's number, how many
@@ -56,6 +55,14 @@ static int do_piece(int64_t thread) {
     return 1;
 }
 
+#if defined(__linux__)
+static cpu_set_t allowed; /* the cores of the first caller */
+static _Thread_local int placed;
+
+static void find_cores(void) {
+    pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed);
+}
+
 /* Keep the calling thread to the core that is number `thread` of those allowed, if there are just as
  * many as threads. */
 static void keep_to_own_core(int64_t thread, int64_t threads) {
@@ -70,6 +77,14 @@ static void keep_to_own_core(int64_t thread, int64_t threads) {
         return;
     }
 }
+#else
+/* Other systems place threads themselves. */
+static void find_cores(void) {}
+static void keep_to_own_core(int64_t thread, int64_t threads) {
+    (void)thread;
+    (void)threads;
+}
+#endif
 
 static void *help(void *thread) {
     int64_t self = (int64_t)(intptr_t)thread;
@@ -91,7 +106,7 @@ void team_begin(int64_t threads) {
     if (threads <= 1) return;
     pthread_mutex_lock(&turn);
     pthread_mutex_lock(&lock);
-    if (!helpers) pthread_getaffinity_np(pthread_self(), sizeof allowed, &allowed);
+    if (!helpers) find_cores();
     while (helpers < threads - 1 && helpers < MAX_HELPERS) {
         pthread_t made;
         if (pthread_create(&made, NULL, help, (void *)(intptr_t)(helpers + 1))) break;
