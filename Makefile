@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check proto bench clean
+.PHONY: install demo test check proto docs bench clean
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -26,6 +26,10 @@ check: $(STAMP)
 # Regenerates the gRPC code; `make check` fails when it is not current.
 proto: $(STAMP)
 	scripts/proto $(BIN)
+
+# Regenerates the configuration reference; `make check` fails when it is not current.
+docs: $(STAMP)
+	PYTHONPATH=. $(BIN)/python scripts/config_reference.py > docs/configuration.md
 
 bench: $(STAMP)
 	$(BIN)/foredraft bench

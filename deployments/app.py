@@ -14,14 +14,16 @@ from ray import serve
 from ray.serve import Application
 
 from deployments.config import ForedraftConfig, PoolConfig, located
-from deployments.ingress.http import Ingress
-from deployments.replicas.model_service import ModelServiceReplica
+from deployments.ingress.openai.app import Ingress
+from deployments.serve.platform import check_environment
+from deployments.serve.replica import ModelServiceReplica
 from foredraft.strict import parse
 
 
 def build(args: dict[str, Any]) -> Application:
     """Return the application of a configuration; raise ConfigError naming a bad key or value."""
-    config = parse(ForedraftConfig, args)
+    check_environment()
+    config = located(parse(ForedraftConfig, args))
     ingress: Any = serve.deployment(Ingress)
     bound: Application = ingress.options(
         name="ingress",
@@ -30,11 +32,11 @@ def build(args: dict[str, Any]) -> Application:
         **_pool(config.ingress),
     ).bind(
         config,
-        drafters=_model_service("drafter", config.drafter, located(config.drafter.service)),
+        drafters=_model_service("drafter", config.drafter, config.drafter.service),
         verifiers=_model_service(
             "verifier",
             config.verifier,
-            located(config.verifier.service),
+            config.verifier.service,
             config.verifier.service.tensor_parallel,
         ),
     )

@@ -2,26 +2,28 @@
 
 The file is a Ray Serve config, so that `serve run` and `serve deploy` take it as it is. Serve
 itself accepts unknown keys silently; `foredraft serve` reads it through `ServeFile`, which does
-not.
+not. A relative path is looked for beside the file, then among the files that come with Foredraft.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field
 
-from deployments.orchestrator.config import OrchestratorConfig
+from deployments.paths import M, with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
+from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
-from verifier_service.config import FeaturesConfig, VerifierConfig
-
-S = TypeVar("S", DrafterConfig, VerifierConfig)
+from orchestrator.config import OrchestratorConfig
+from verifier_service.config import VerifierConfig
 
 ROOT = Path(__file__).resolve().parent.parent
+# What comes with Foredraft: models/, which a checkout links to and an installation has a copy of.
+DATA = ROOT / "foredraft_data"
 DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
@@ -29,66 +31,118 @@ IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 class PoolConfig(StrictModel):
     """How many replicas of a deployment run and what Ray reserves for each."""
 
-    num_replicas: int = Field(1, ge=1, le=1024)
-    num_cpus: float = Field(0.1, ge=0)
-    num_gpus: float = Field(0, ge=0)
-    # CPUs that the replicas keep to, so that services do not push each other about; none: any.
-    pin_cpus: tuple[int, ...] = ()
-    drain_s: float = Field(5, ge=0, le=600)  # how long a stopping replica serves its sessions
+    num_replicas: int = Field(default=1, ge=1, le=1024, description="Number of replicas.")
+    num_cpus: float = Field(
+        default=0.1, ge=0, description="CPUs that Ray reserves for each replica or rank."
+    )
+    num_gpus: float = Field(
+        default=0, ge=0, description="GPUs that Ray reserves for each replica or rank."
+    )
+    pin_cpus: tuple[int, ...] = Field(
+        default=(), description="Numbers of the CPUs that the replicas run on; empty: any."
+    )
+    drain_s: float = Field(
+        default=5,
+        ge=0,
+        le=600,
+        description="Time for open sessions to end when a replica stops, in seconds.",
+    )
 
 
 class DrafterPool(PoolConfig):
     """The drafter deployment."""
 
-    service: DrafterConfig = DrafterConfig(model=Path("models/embedded/drafter"))
+    service: DrafterConfig = Field(
+        default=DrafterConfig(model=Path("models/embedded/drafter")),
+        description="The service in each replica; its host is the replica's node.",
+    )
 
 
 class VerifierPool(PoolConfig):
     """The verifier deployment."""
 
-    service: VerifierConfig = VerifierConfig(model=Path("models/embedded/target"))
+    service: VerifierConfig = Field(
+        default=VerifierConfig(model=Path("models/embedded/target")),
+        description="The service in each replica; its host is the replica's node.",
+    )
 
 
 class IngressConfig(PoolConfig):
     """The HTTP ingress, which holds the orchestrator."""
 
-    max_ongoing_requests: int = Field(64, ge=1)
-    max_queued_requests: int = Field(128, ge=0)
+    max_ongoing_requests: int = Field(
+        default=64, ge=1, description="Most requests that a replica runs at once."
+    )
+    max_queued_requests: int = Field(
+        default=128, ge=0, description="Most requests that wait for a replica; more get HTTP 503."
+    )
 
 
 class ForedraftConfig(StrictModel):
     """What `deployments.app:build` takes as its arguments."""
 
-    model_name: str = "foredraft-embedded"
-    tokenizer: str = "models/embedded/tokenizer"
-    orchestrator: OrchestratorConfig = OrchestratorConfig()
-    ingress: IngressConfig = IngressConfig()
-    drafter: DrafterPool = DrafterPool()
-    verifier: VerifierPool = VerifierPool()
+    model_name: str | None = Field(
+        default=None,
+        description="Name of the model in the OpenAI API; default: the name of its folder.",
+    )
+    tokenizer: Path | None = Field(
+        default=None,
+        description="Folder of the tokenizer.json that encodes prompts and decodes answers; "
+        "default: the target's.",
+    )
+    orchestrator: OrchestratorConfig = Field(
+        default=OrchestratorConfig(), description="How requests are decoded."
+    )
+    ingress: IngressConfig = Field(default=IngressConfig(), description="The HTTP ingress.")
+    drafter: DrafterPool = Field(default=DrafterPool(), description="The drafters.")
+    verifier: VerifierPool = Field(default=VerifierPool(), description="The verifiers.")
+
+    @property
+    def name(self) -> str:
+        """What clients call the model."""
+        return self.model_name or self.verifier.service.model.name
+
+    @property
+    def tokenizer_file(self) -> Path:
+        """The tokenizer.json that texts are read with, once paths are absolute.
+
+        Raise ConfigError if there is none.
+        """
+        folder = self.tokenizer or self.verifier.service.model
+        found = tokenizer_file(folder)
+        if found is None:
+            raise ConfigError(f"tokenizer: {folder} has no tokenizer.json", param="tokenizer")
+        return found
 
 
 class HttpOptions(StrictModel):
     """Where Serve's HTTP proxy listens."""
 
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=1, le=65535)
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
 
 
 class ApplicationEntry(StrictModel):
     """The one application of the file."""
 
-    name: str = "foredraft"
-    route_prefix: str = "/"
-    import_path: Literal["deployments.app:build"] = IMPORT_PATH
-    args: ForedraftConfig = ForedraftConfig()
+    name: str = Field(default="foredraft", description="Name of the application in Ray Serve.")
+    route_prefix: str = Field(default="/", description="Path of the application's first URL.")
+    import_path: Literal["deployments.app:build"] = Field(
+        default=IMPORT_PATH, description="Function that builds the application."
+    )
+    args: ForedraftConfig = Field(default=ForedraftConfig(), description="Foredraft itself.")
 
 
 class ServeFile(StrictModel):
     """A Ray Serve config file that holds Foredraft and nothing unknown."""
 
-    proxy_location: Literal["HeadOnly", "EveryNode"] = "HeadOnly"
-    http_options: HttpOptions = HttpOptions()
-    applications: list[ApplicationEntry] = Field(min_length=1, max_length=1)
+    proxy_location: Literal["HeadOnly", "EveryNode"] = Field(
+        default="HeadOnly", description="Nodes that accept HTTP requests."
+    )
+    http_options: HttpOptions = Field(default=HttpOptions(), description="The HTTP proxy.")
+    applications: list[ApplicationEntry] = Field(
+        min_length=1, max_length=1, description="The one application."
+    )
 
     @property
     def application(self) -> ApplicationEntry:
@@ -97,26 +151,27 @@ class ServeFile(StrictModel):
 
 
 def read(path: Path) -> ServeFile:
-    """Return the file's configuration; raise ConfigError naming the first bad key or value."""
+    """Return the file's configuration, its paths absolute.
+
+    Raise ConfigError naming the first bad key or value, or the path that does not exist.
+    """
     try:
         values: Any = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}", param="config") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}", param="config") from None
-    return parse(ServeFile, values)
+    file = parse(ServeFile, values)
+    entry = file.application
+    placed = with_absolute_paths(entry.args, (path.absolute().parent, DATA))
+    return file.model_copy(update={"applications": [entry.model_copy(update={"args": placed})]})
+
+
+def located(config: M) -> M:
+    """Return a configuration that was read from no file with its paths absolute."""
+    return with_absolute_paths(config, (DATA,))
 
 
 def model_path(path: str | Path) -> str:
-    """Return a model folder's absolute path; a relative one is relative to the project's root."""
-    return str(ROOT / path)
-
-
-def located(service: S) -> S:
-    """Return a service's configuration with its folders and files where model_path says."""
-    names = {"model", "tokenizer", "target", "target_tokenizer"} & type(service).model_fields.keys()
-    found = {name: getattr(service, name) for name in names}
-    places: dict[str, Any] = {name: ROOT / path for name, path in found.items() if path}
-    if isinstance(service, VerifierConfig) and service.features is not None:
-        places["features"] = FeaturesConfig(model=ROOT / service.features.model)
-    return service.model_copy(update=places)
+    """Return the absolute path of a folder or file that comes with Foredraft."""
+    return str(DATA / path)

@@ -9,12 +9,13 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, located, model_path
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
+from deployments.config import ForedraftConfig, located
+from deployments.preflight import check_models
 from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
-from verifier_service.loading import load_engine as load_verifier
+from orchestrator.in_process import LocalDrafter, LocalVerifier
+from verifier_service.load import load_engine as load_verifier
 from verifier_service.runner import Runner
 
 
@@ -31,15 +32,18 @@ class Engines:
     @property
     def eos(self) -> tuple[int, ...]:
         """The token ids that end a text."""
-        found = self.tokenizer.token_to_id("<|eos|>")
-        return () if found is None else (found,)
+        return self.target.eos_token_ids
 
 
 @asynccontextmanager
 async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
-    """Load both models, each into a worker thread; stop the threads on exit."""
-    drafter_config = located(config.drafter.service)
-    verifier_config = located(config.verifier.service)
+    """Load both models, each into a worker thread; stop the threads on exit.
+
+    Raise ConfigError naming a folder that cannot be used, WeightsError or Unavailable.
+    """
+    config = located(config)
+    check_models(config)
+    drafter_config, verifier_config = config.drafter.service, config.verifier.service
     batcher = Batcher(partial(load_drafter, drafter_config), drafter_config.max_queue)
     try:
         # One after the other: loading a target, transformers changes torch's default dtype for
@@ -47,13 +51,13 @@ async def engines(config: ForedraftConfig) -> AsyncIterator[Engines]:
         await batcher.start()
         runner = Runner(partial(load_verifier, verifier_config))
         try:
-            info = await runner.ready()
+            await runner.start()
             yield Engines(
-                Tokenizer.from_file(f"{model_path(config.tokenizer)}/tokenizer.json"),
+                Tokenizer.from_file(str(config.tokenizer_file)),
                 LocalDrafter(batcher),
                 LocalVerifier(runner),
                 runner,
-                info,
+                runner.info,
             )
         finally:
             await runner.stop()

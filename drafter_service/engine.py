@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.passes import Pass, Passes
-from drafter_service.core.prefix_chain import PrefixChain
-from drafter_service.core.proposals import Drafted
-from drafter_service.feature_store import Features, HelpfulFeatures, NeededFeatures
+from drafter_service.feature_store import FeatureStore
 from drafter_service.kv_slots import KVSlots
-from drafter_service.model.port import BlockRequest, DiffusionLM
+from drafter_service.models.port import BlockRequest, DiffusionLM
+from drafter_service.proposals.denoising import Pass, Passes
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.prefix_chain import PrefixChain
+from drafter_service.proposals.proposals import Drafted
 from drafter_service.strategies import Strategy
 from foredraft import limits
 from foredraft.errors import CorruptModelOutput, ForedraftError, Overloaded, PrefixMismatch
@@ -26,7 +26,7 @@ StrategyOf = Callable[[DraftOpen], Strategy]
 class _Session:
     request: DraftOpen
     strategy: Strategy
-    features: Features
+    features: FeatureStore
     chain: PrefixChain = field(default_factory=PrefixChain)
 
 
@@ -90,18 +90,13 @@ class DrafterEngine:
         limits.check_sampling(request.sampling, c.vocab_size)
         if len(self._sessions) >= self._max_sessions:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
-        session = _Session(request, self._strategy_of(request), self._features(request))
+        store = FeatureStore(c.features_width)
+        session = _Session(request, self._strategy_of(request), store)
         session.chain.assign(0, request.prefix)
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
         return handle, DraftOpened(self._info, session.strategy.most_tokens)
-
-    def _features(self, request: DraftOpen) -> Features:
-        c = self._capabilities
-        if c.features_optional:
-            return HelpfulFeatures(c.features_width, request.features_from)
-        return NeededFeatures(c.features_width)
 
     def close(self, handle: int) -> None:
         """Free the session; closing twice is harmless."""
@@ -161,10 +156,10 @@ class DrafterEngine:
         limits.check_tokens("append", request.append, self._capabilities.vocab_size)
         if session.chain.hash_after(request.keep_len, request.append) != base.prefix_hash:
             raise PrefixMismatch("the tokens named do not hash to base.prefix_hash")
-        right = session.features.assign(request.keep_len, base.prefix_len - 1, request.features)
+        session.features.assign(request.keep_len, base.prefix_len - 1, request.features)
         same = session.chain.assign(request.keep_len, request.append)
         context = session.chain.tokens
-        self._slots.limit(handle, min(same, right))
+        self._slots.limit(handle, same)
         room = self._capacity - len(context)
         passes = session.strategy.draft(request.num_tokens, context, room)
         return _Draft(handle, session, request, passes)

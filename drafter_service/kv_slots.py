@@ -14,11 +14,6 @@ class KVSlots:
         self._cached: dict[int, int] = {}
         self.evictions = 0
 
-    @property
-    def in_use(self) -> int:
-        """The number of slots that hold a session's prefix."""
-        return len(self._slots)
-
     def acquire(self, session: int, valid: int) -> tuple[int, int]:
         """Return the session's slot and how many leading tokens it holds, at most `valid`.
 

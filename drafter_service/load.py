@@ -10,24 +10,23 @@ import torch
 
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.load import load_pair
+from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.families.adapter import load_family
-from drafter_service.families.injected import load_injected
-from drafter_service.model.block_causal import BlockCausalDLM, read_config
-from drafter_service.model.embedded import CacheShape, EmbeddedDrafter
-from drafter_service.model.fused import FusedBlockCausal
-from drafter_service.model.linear import FloatLinear, Int8Linear
-from drafter_service.model.native_drafter import NativeDrafter
-from drafter_service.model.packed import supports
-from drafter_service.model.port import Capabilities, DiffusionLM
-from drafter_service.proxies import load_proxies
-from drafter_service.strategy_choice import Strategies
+from drafter_service.models.compiled.drafter import NativeDrafter
+from drafter_service.models.compiled.packed_weights import supports
+from drafter_service.models.embedded.block_causal import BlockCausalDLM, read_config
+from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
+from drafter_service.models.families.adapter import load_family
+from drafter_service.models.families.injected import load_injected
+from drafter_service.models.port import Capabilities, DiffusionLM
+from drafter_service.proposals.proxies.load import load_proxies
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
-from foredraft.features import size
-from foredraft.fusion import Fusion, read_fusion
+from foredraft.features.wire import size
 from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
-from foredraft.prefix import hash_prefix
 from foredraft.types import (
     Base,
     DraftOpen,
@@ -66,7 +65,6 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
         weights_hash=weights_hash(config.model),
         features_hash=capabilities.features_hash,
         features_width=capabilities.features_width,
-        features_optional=capabilities.features_optional,
         eos_token_ids=(capabilities.eos,),
         mask_token_id=capabilities.mask,
     )
@@ -86,7 +84,7 @@ def bridged(
     config: DrafterConfig, model: DiffusionLM, own: Path | None, target: Path
 ) -> DiffusionLM:
     """Return the model in the tokens of the target's tokenizer; raise ConfigError."""
-    if model.capabilities.features_hash and not model.capabilities.features_optional:
+    if model.capabilities.features_hash:
         raise ConfigError(
             "a drafter that needs the target's features has its tokens", param="target_tokenizer"
         )
@@ -107,7 +105,8 @@ def bridged(
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
-    return Strategies(config, capabilities, load_proxies(config, capabilities), load_kernels())
+    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_block)
+    return Strategies(config, capabilities, proxies, load_kernels())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
@@ -161,7 +160,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
         )
     if config.family is None and raw.get("model_type") == "diffusion_gemma":
         # Imported here, as the other families need nothing of transformers.
-        from drafter_service.families.diffusion_gemma import load_diffusion_gemma
+        from drafter_service.models.families.diffusion_gemma import load_diffusion_gemma
 
         return load_diffusion_gemma(
             config.model,
@@ -196,8 +195,7 @@ def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
     if not supports(read_config(config.model), config.candidates):
         return None
     model = BlockCausalDLM.load(config.model, torch.float32)
-    held, fusion = _cache_shape(config, model), _fusion(config.model, model)
-    return NativeDrafter(model, held, config.candidates, kernels, isa, fusion)
+    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels, isa)
 
 
 def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
@@ -212,13 +210,7 @@ def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
     cache_dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     linear = Int8Linear if dtype == "int8" else FloatLinear
     fused = FusedBlockCausal(model, linear)
-    held, fusion = _cache_shape(config, model), _fusion(config.model, model)
-    return EmbeddedDrafter(fused, held, config.candidates, cache_dtype, fusion)
-
-
-def _fusion(folder: Path, model: BlockCausalDLM) -> Fusion | None:
-    """Return what makes the features that the model reads, None if it reads none."""
-    return read_fusion(folder) if model.config.target_layer_ids else None
+    return EmbeddedDrafter(fused, _cache_shape(config, model), config.candidates, cache_dtype)
 
 
 def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:

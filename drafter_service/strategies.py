@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from drafter_service.core.denoising import Denoiser, least_confidence
-from drafter_service.core.passes import Pass, Passes
-from drafter_service.core.proposals import NO_GUESS, Drafted, copied_path
-from drafter_service.draws import Draw
-from foredraft.lookup import continuation
+from drafter_service.proposals.denoising import Denoiser, Pass, Passes, least_confidence
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.proposals import NO_GUESS, Drafted, copied_path
+from foredraft.ngram.lookup import continuation
 from foredraft.types import Candidates, SamplingParams
+
+Draw = Callable[[BlockScores, int, Sequence[int], int], Drafted]
+"""draw(scores, num_tokens, text, prefix_len): a block over scores' slots, which follow text.
+
+text is the context, of prefix_len tokens, and what was drafted after it.
+"""
 
 
 class Strategy(Protocol):
@@ -29,22 +34,23 @@ class Strategy(Protocol):
 
 
 class Diffusion:
-    """One block of mask slots, denoised and drawn from (DiffuSpec Sec. 4.1)."""
+    """One block of mask slots, denoised and drawn from (DiffuSpec Sec. 4.1).
 
-    def __init__(self, denoiser: Denoiser, draw: Draw, max_slots: int) -> None:
+    A path has a slot for each token and one for the guess of what follows it. The nodes of a tree,
+    max_nodes at most, share the slots; max_nodes is 0 for a path.
+    """
+
+    def __init__(self, denoiser: Denoiser, draw: Draw, max_slots: int, max_nodes: int = 0) -> None:
         self._denoiser, self._draw, self._max_slots = denoiser, draw, max_slots
-
-    @property
-    def most_tokens(self) -> int:
-        """What the draw can make of the model's slots."""
-        return self._draw.most_tokens(self._max_slots)
+        self._guess_slots = 0 if max_nodes else 1
+        self.most_tokens = max_nodes or max_slots - 1
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block drawn; near the model's longest sequence it is shorter."""
         count = min(num_tokens, self.most_tokens, room)
-        slots = min(self._draw.slots(count), self._max_slots, room)
+        slots = min(count + self._guess_slots, self._max_slots, room)
         scores = yield from self._denoiser.denoise(context, slots)
-        return self._draw.draw(scores, count, context, len(context))
+        return self._draw(scores, count, context, len(context))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,7 @@ class Extended:
     ) -> None:
         self._denoiser, self._draw = denoiser, draw
         self._sampling, self._params = sampling, params
-
-    @property
-    def most_tokens(self) -> int:
-        """The configured maximum."""
-        return self._params.max_tokens
+        self.most_tokens = params.max_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the blocks as one; num_tokens bounds them all together."""
@@ -83,9 +85,9 @@ class Extended:
         left = min(num_tokens, self.most_tokens)
         while left:
             count = min(left, self._params.block)
-            slots = min(self._draw.slots(count), room - len(whole.tokens))
+            slots = min(count + 1, room - len(whole.tokens))
             scores = yield from self._denoiser.denoise(text, slots)
-            block = self._draw.draw(scores, count, text, len(context))
+            block = self._draw(scores, count, text, len(context))
             confidence = least_confidence(scores, block.tokens, self._sampling, len(text))
             whole = replace(
                 block,
@@ -118,7 +120,7 @@ class Autoregressive:
         q: tuple[Candidates, ...] = ()
         for _ in range(min(num_tokens, self.most_tokens, room)):
             scores = yield Pass(text, 1)
-            step = self._draw.draw(scores, 1, text, len(context))
+            step = self._draw(scores, 1, text, len(context))
             text += step.tokens
             q += step.q
             if text[-1] == self._eos:
@@ -136,16 +138,12 @@ class Lookup:
         self._eos, self._shortest = eos, shortest
         self.most_tokens = most_tokens
 
-    def copy(self, num_tokens: int, context: Sequence[int], room: int) -> Drafted:
+    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the copied block, empty if there is no match."""
+        yield from ()
         count = min(num_tokens, self.most_tokens, room)
         found = continuation(context, count + 1, self._shortest)
         return copied_path(found, count, self._eos)
-
-    def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
-        """Return `copy`."""
-        yield from ()
-        return self.copy(num_tokens, context, room)
 
 
 class Opening:
@@ -156,11 +154,8 @@ class Opening:
 
     def __init__(self, first: Strategy, then: Strategy, until: int) -> None:
         self._first, self._then, self._until = first, then, until
-
-    @property
-    def most_tokens(self) -> int:
-        """The more of both; each keeps to its own."""
-        return max(self._first.most_tokens, self._then.most_tokens)
+        # Each keeps to its own.
+        self.most_tokens = max(first.most_tokens, then.most_tokens)
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block of the strategy whose turn it is."""

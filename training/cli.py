@@ -31,7 +31,7 @@ PROMPTS = "heldout_prompts.jsonl"
 @app.command()
 def corpus(work: WorkOption = WORK, seed: SeedOption = 0) -> None:
     """Collect, clean and deduplicate Python source installed on this machine."""
-    from training.corpus import write_corpus
+    from training.corpus.corpus import write_corpus
 
     documents = write_corpus(work / "corpus.jsonl", seed)
     size = sum(len(document.text) for document in documents)
@@ -43,9 +43,9 @@ def tokenizer(work: WorkOption = WORK, out: OutOption = EMBEDDED, seed: SeedOpti
     """Train the tokenizer, encode the corpus, write the held-out prompts."""
     import numpy as np
 
-    from training.corpus import held_out_files, read_corpus
-    from training.prompts import held_out_prompts, write_prompts
-    from training.tokenizer import encode_documents, save_tokenizer, train_tokenizer
+    from training.corpus.corpus import held_out_files, read_corpus
+    from training.corpus.prompts import held_out_prompts, write_prompts
+    from training.corpus.tokenizer import encode_documents, save_tokenizer, train_tokenizer
 
     documents = read_corpus(work / "corpus.jsonl")
     trained = train_tokenizer(document.text for document in documents)
@@ -85,8 +85,8 @@ def target(
     compiled: CompileOption = True,
 ) -> None:
     """Train the target, or a small language model by its name; resumes from its checkpoint."""
-    from training.target import TargetRun, run_rank, train_target
-    from training.target_model import TargetShape
+    from training.embedded.target import TargetRun, run_rank, train_target
+    from training.embedded.target_model import TargetShape
 
     run = TargetRun(
         data=work,
@@ -122,24 +122,13 @@ def drafter(
         Path | None, typer.Option(help="A drafter to go on from, with a new schedule.")
     ] = None,
     layers: Annotated[int, typer.Option(help="Layers to have; ones are added to `start`.")] = 2,
-    states: Annotated[
-        str, typer.Option(help="Layers of the target, as 8,13, whose states the drafter is told.")
-    ] = "",
     compiled: CompileOption = True,
 ) -> None:
     """Generate the target's continuations, then distil the drafter on them; both parts resume."""
-    from training.distill import DistillRun, run_distill_rank, train_drafter
-    from training.generate import GenerationPlan, generate_shards
+    from training.embedded.distill import DistillRun, run_distill_rank, train_drafter
+    from training.embedded.generate import GenerationPlan, generate_shards
 
-    layer_ids = tuple(int(layer) for layer in states.split(",") if layer)
-    plan = GenerationPlan(
-        work,
-        out / "target",
-        work / "continuations",
-        shards=shards,
-        layer_ids=layer_ids,
-        seed=seed,
-    )
+    plan = GenerationPlan(work, out / "target", work / "continuations", shards=shards, seed=seed)
     run = DistillRun(
         shards=plan.output,
         target=out / "target",
@@ -150,7 +139,6 @@ def drafter(
         seed=seed,
         start=start,
         layers=layers,
-        layer_ids=layer_ids,
         compile=compiled,
     )
     if ranks == 1:
@@ -178,10 +166,10 @@ def proxy(
     """Train path search's n-gram table, and proxy.arpa for KenLM below the work folder, on the
     continuations and part of the corpus.
     """
-    from training.arpa import Words, save_arpa
-    from training.kneser_ney import are_limits
-    from training.proxy import proxy_rows, to_table, train_proxy
-    from training.tokenizer import load_tokenizer
+    from training.corpus.tokenizer import load_tokenizer
+    from training.proxy.arpa import Words, save_arpa
+    from training.proxy.kneser_ney import are_limits
+    from training.proxy.proxy import proxy_rows, to_table, train_proxy
 
     limits = [int(limit) if limit.isdecimal() else -1 for limit in prune.split(",")]
     # KenLM reads no model of single words.
@@ -206,11 +194,11 @@ def evaluate(
     """Measure the pair on held-out prompts; prints the figures and writes them below the work
     folder.
     """
-    from training.evaluate import evaluate_pair, prompt_rows
-    from training.prompts import read_prompts
-    from training.target import held_out_loss, held_out_rows
-    from training.target_model import load_target
-    from training.tokenizer import load_tokenizer
+    from training.corpus.prompts import read_prompts
+    from training.corpus.tokenizer import load_tokenizer
+    from training.embedded.evaluate import evaluate_pair, prompt_rows
+    from training.embedded.target import held_out_loss, held_out_rows
+    from training.embedded.target_model import load_target
 
     encoder = load_tokenizer(out / "tokenizer")
     everything = read_prompts(out / PROMPTS)
@@ -225,27 +213,16 @@ def evaluate(
 
 
 @app.command()
-def strip(
-    start: Annotated[Path, typer.Option(help="Folder of a drafter that has a fusion.")],
-    out: OutOption = EMBEDDED,
-) -> None:
-    """Leave a drafter's fusion of the target's states out: it then asks for none."""
-    from training.strip import strip as strip_fusion
-
-    strip_fusion(start, out / "drafter")
-
-
-@app.command()
 def seal(out: OutOption = EMBEDDED) -> None:
     """Write the manifest with the sha256 of every file of the pair."""
-    from training.card import write_manifest
+    from training.embedded.card import write_manifest
 
     write_manifest(out)
 
 
 def _generate_rank(rank: int, world: int, plan: Any) -> None:
     """Entry point of one generating process."""
-    from training.generate import generate_shards
+    from training.embedded.generate import generate_shards
 
     generate_shards(plan, rank, world)
 

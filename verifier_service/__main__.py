@@ -1,48 +1,10 @@
-"""A verifier without Ray: python -m verifier_service --config FILE (YAML)."""
+"""A verifier without Ray."""
 
-from __future__ import annotations
-
-import argparse
-import asyncio
-import logging
-import signal
 import sys
-from pathlib import Path
 
-import yaml
-
-from foredraft.errors import ForedraftError
-from foredraft.strict import parse
+from foredraft.rpc.main import main
 from verifier_service.config import VerifierConfig
 from verifier_service.server import serve
 
-log = logging.getLogger("verifier_service")
-
-
-async def run(config: VerifierConfig) -> None:
-    """Serve until SIGTERM or SIGINT, then drain and stop."""
-    server = await serve(config)
-    log.info("listening on %s:%d", config.host, server.port)
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    await asked.wait()
-    await server.drain()
-
-
-def main() -> int:
-    """Return the exit status: 2 where the configuration or the weights cannot be used."""
-    parser = argparse.ArgumentParser(prog="python -m verifier_service", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="YAML file, see config.py")
-    path = parser.parse_args().config
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    try:
-        asyncio.run(run(parse(VerifierConfig, yaml.safe_load(path.read_text()))))
-    except (ForedraftError, OSError, yaml.YAMLError) as error:
-        print(f"verifier: {error}", file=sys.stderr)  # noqa: T201
-        return 2
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("verifier", VerifierConfig, serve))

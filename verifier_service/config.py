@@ -7,51 +7,63 @@ from typing import Literal
 
 from pydantic import Field
 
+from foredraft.rpc.config import ServiceConfig
 from foredraft.strict import StrictModel
 
 
 class FeaturesConfig(StrictModel):
-    """The drafter that reads the target's hidden states."""
+    """Hidden states of the target, fused for a drafter that reads them."""
 
-    model: Path = Field(description="its directory, of which only the fusion's weights are read")
+    model: Path = Field(
+        description="Folder of that drafter, of which only the fusion's weights are read."
+    )
 
 
-class VerifierConfig(StrictModel):
-    """How one verifier process runs."""
+class VerifierConfig(ServiceConfig):
+    """One verifier process."""
 
-    model: Path = Field(description="directory of a transformers causal LM, safetensors only")
-    name: str = Field(default="", description="what the model is called in logs; default: folder")
+    model: Path = Field(
+        description="Folder of the target: a transformers causal language model in safetensors."
+    )
+    name: str = Field(
+        default="", description="Name of the target in logs; by default the folder's name."
+    )
     dtype: Literal["bf16", "fp16", "fp32"] = Field(
         default="bf16",
-        description="what the model computes in and keeps its KV in; compiled code takes no fp16",
+        description="Number format of the arithmetic and of the KV cache; the compiled forward "
+        "has no fp16.",
     )
     quantization: Literal["none", "int8", "int4"] = Field(
         default="none",
-        description="of the decoder's linear layers as they are loaded, by torchao (the extra "
-        "quant); with it the forward is that of transformers, in one rank, in bf16 or fp32",
+        description="Quantization of the decoder's linear layers at load time, by torchao (the "
+        "extra quant). It needs the forward of transformers, one rank, and bf16 or fp32.",
     )
-    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    device: str = Field(
+        default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Device of the target."
+    )
     tensor_parallel: int = Field(
-        default=1, ge=1, le=64, description="ranks that share the model, each with a part of it"
+        default=1, ge=1, le=64, description="Ranks that share the model; each holds a part of it."
     )
     threads: int = Field(
-        default=1, ge=1, le=256, description="CPU threads of one forward, on each rank"
+        default=1, ge=1, le=256, description="CPU threads of a forward pass, on each rank."
     )
     numerics: Literal["exact", "fast"] = Field(
-        default="fast", description="exact refuses to start unless the forward is row-invariant"
+        default="fast",
+        description="exact refuses to start unless a token's logits are the same in every batch.",
     )
     attention: Literal["auto", "native", "matmul", "flex"] = Field(
         default="auto",
-        description="auto is flex on a GPU, and on a CPU native where it was built, else matmul",
+        description="Attention; auto is flex on a GPU, and on a CPU native where it was compiled, "
+        "else matmul.",
     )
     cuda_graphs: Literal["auto", "off"] = Field(
         default="auto",
-        description="auto records passes of up to 640 rows as CUDA graphs while the model is "
-        "loaded, where the device is a GPU, the attention flex, and there are no ranks or features",
+        description="auto records forward passes of up to 640 rows as CUDA graphs at load time, "
+        "on a GPU with flex attention, without ranks and without features.",
     )
     forward: Literal["auto", "transformers"] = Field(
         default="auto",
-        description="auto is the compiled forward where the model and the CPU allow it",
+        description="Forward pass; auto is the compiled one where the model and the CPU allow it.",
     )
     isa: Literal["auto", "avx512", "avx2"] = Field(
         default="auto",
@@ -59,38 +71,34 @@ class VerifierConfig(StrictModel):
     )
     features: FeaturesConfig | None = Field(
         default=None,
-        description="fuses hidden states for drafters that read them, in one rank; the compiled "
-        "forward tells none of the last layer's",
+        description="Fused hidden states for drafters that read them; needs one rank. The "
+        "compiled forward cannot return the last layer's hidden states.",
     )
     kv_tokens: int = Field(
-        default=32768, ge=1024, description="KV cache of all sessions, in tokens"
+        default=32768, ge=1024, description="Size of the KV cache of all sessions, in tokens."
     )
     block_tokens: int = Field(
-        default=64, ge=64, multiple_of=64, description="tokens of a block of the KV cache"
+        default=64, ge=64, multiple_of=64, description="Size of a block of the KV cache, in tokens."
     )
     prefix_cache_tokens: int | None = Field(
         default=8192,
         ge=0,
-        description="KV kept for later sessions when no session uses it, in tokens; null: all. "
-        "On a CPU it takes memory only once it is used",
+        description="KV kept for later sessions after its last session has ended, in tokens; "
+        "null: all of it. On a CPU it takes memory only once it is used.",
     )
     kv_overcommit: float = Field(
         default=1.0,
         ge=1,
         le=64,
-        description="how often the KV cache may be reserved; above 1 a session may lose its KV to "
-        "an older one and read its text again",
+        description="Factor by which sessions may reserve more than the KV cache holds; above 1 a "
+        "session may lose its KV to an older one and repeat its prefill.",
     )
-    max_sessions: int = Field(default=64, ge=1)
-    row_budget: int = Field(default=256, ge=2, description="token rows of one forward")
-    idle_steps: int = Field(
-        default=0,
-        ge=0,
-        le=16,
-        description="tokens that a session is decoded ahead of its next round while nothing waits",
+    max_sessions: int = Field(default=64, ge=1, description="Most open sessions.")
+    row_budget: int = Field(
+        default=256, ge=2, description="Most rows (tokens of all sessions) in one forward pass."
     )
-    prefill_rows: int = Field(default=64, ge=1, description="rows kept for waiting prefills")
-    host: str = "127.0.0.1"
-    port: int = Field(default=0, ge=0, le=65535, description="0 picks a free port")
-    idle_ttl_s: float = Field(default=300.0, gt=0, description="a silent session is ended after it")
-    grace_s: float = Field(default=20.0, ge=0, description="time that open sessions get on drain")
+    prefill_rows: int = Field(
+        default=64,
+        ge=1,
+        description="Rows of a forward pass that are reserved for waiting prefills.",
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from foredraft.direct import DraftSource
-from foredraft.drafter_view import DrafterView
+from foredraft.decoding.draft_planner import DrafterRequests
+from foredraft.decoding.drafter_view import DrafterView
 from foredraft.errors import Unavailable
+from foredraft.lease import DraftSource
 from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose
 
 
@@ -35,6 +36,9 @@ class DraftClient(Protocol):
 
     async def close(self) -> None:
         """End all its sessions."""
+
+    def retire(self) -> None:
+        """Take no new sessions; the channel ends with the last one."""
 
 
 Connect = Callable[[str], DraftClient]
@@ -66,7 +70,7 @@ class Drafters:
         except Unavailable:
             if self._clients.get(address) is client:
                 del self._clients[address]
-            await client.close()
+            client.retire()
             raise
 
     async def close(self) -> None:
@@ -76,35 +80,43 @@ class Drafters:
             await client.close()
 
 
+@dataclass(frozen=True, slots=True)
+class RequestedDraft:
+    """A draft after base, at hand or on its way, of the k tokens that were requested at most."""
+
+    base: Base
+    k: int
+    answer: DraftBlock | asyncio.Task[DraftBlock]
+
+
 class Link:
-    """A session's stream to its drafter, which is told what is new of the text."""
+    """A session's stream to its drafter, and the drafter's view of the prefix."""
 
     def __init__(self, source: DraftSource, stream: DraftStream, prefix_len: int) -> None:
         self.source = source
+        self.view = DrafterView(stream.opened, prefix_len)
         self._stream = stream
-        self._view = DrafterView(stream.opened, prefix_len)
 
     @classmethod
-    async def open(cls, drafters: Drafters, source: DraftSource, text: Sequence[int]) -> Link:
-        """Open the source's session behind a text."""
-        opening = replace(source.open, prefix=tuple(text))
-        return cls(source, await drafters.open(source.address, opening), len(text))
+    async def open(cls, drafters: Drafters, source: DraftSource, prefix: Sequence[int]) -> Link:
+        """Open the source's session after a prefix."""
+        opening = replace(source.open, prefix=tuple(prefix))
+        return cls(source, await drafters.open(source.address, opening), len(prefix))
 
-    def room(self, prefix_len: int) -> int:
-        """Return the largest block, in tokens, that can follow a prefix; 0 or less is none."""
-        return self._view.room(prefix_len)
-
-    def propose(
-        self, base: Base, text: Sequence[int], tail: tuple[int, ...], num_tokens: int
-    ) -> asyncio.Task[DraftBlock]:
-        """Ask for what follows a text and a tail that was predicted behind it."""
-        keep_len, append, self._view = self._view.name(text, tail)
-        asked = self._stream.propose(Propose(base, keep_len, append, num_tokens))
-        answer = asyncio.create_task(asked)
-        # Nobody may be left to ask for it: a prediction that came out wrong.
-        answer.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return answer
+    def send(self, planned: DrafterRequests) -> list[RequestedDraft]:
+        """Send requests and return their drafts, in their order."""
+        self.view = planned.view
+        return [
+            RequestedDraft(request.base, request.num_tokens, self._answer(request))
+            for request in planned.requests
+        ]
 
     async def close(self) -> None:
         """End the session there; never raises."""
         await self._stream.close()
+
+    def _answer(self, request: Propose) -> asyncio.Task[DraftBlock]:
+        answer = asyncio.create_task(self._stream.propose(request))
+        # After a wrong prediction nothing awaits it.
+        answer.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return answer

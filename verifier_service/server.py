@@ -2,240 +2,124 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
-
-from foredraft import codec, direct_codec, features, limits
-from foredraft.direct import DirectEnded, DirectRound
-from foredraft.errors import ForedraftError, InvalidRequest, Unavailable
-from foredraft.types import ModelInfo, Verdict, VerifyOpen
+from foredraft.codec import lease as lease_codec
+from foredraft.codec import records as codec
+from foredraft.errors import InvalidRequest
+from foredraft.features import wire as features
+from foredraft.lease import LeaseEnded, LedRound
+from foredraft.rpc.server import ServiceServer
+from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
+from foredraft.types import Verdict
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
-from verifier_service.direct import DirectRounds
 from verifier_service.drafters import Connect, Drafters
-from verifier_service.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
+from verifier_service.lease import Lease
+from verifier_service.parallel.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
 
 SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
-_OPTIONS = [
-    ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
-]
 
-log = logging.getLogger(__name__)
+_Stream = ServerStream[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 
 
-class _Stream:
-    """One session's stream; no two messages are written at the same time."""
+class VerifierServicer(
+    SessionServicer[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse],
+    verifier_pb2_grpc.VerifierServiceServicer,
+):
+    """Serves sessions from a runner; rounds go one at a time."""
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        self._context = context
-        self._lock = asyncio.Lock()
+    def __init__(self, runner: Runner, drafters: Drafters, config: VerifierConfig) -> None:
+        super().__init__("verifier", runner, config, verifier_pb2.VerifyResponse)
+        self._runner, self._drafters = runner, drafters
 
-    async def send(self, **message: Any) -> None:
-        async with self._lock:
-            await self._context.write(verifier_pb2.VerifyResponse(**message))
+    async def Verify(self, requests: Any, context: Any) -> None:
+        """Serve one session."""
+        await self.serve(context)
 
-    async def send_verdict(self, verdict: Verdict) -> None:
-        verdict = await self._chunked(verdict)
-        await self.send(verdict=codec.verdict_to_pb(verdict))
-
-    async def tell(self, message: DirectRound | DirectEnded) -> None:
-        if isinstance(message, DirectEnded):
-            await self.send(direct_ended=direct_codec.direct_ended_to_pb(message))
-            return
-        message = dataclasses.replace(message, verdict=await self._chunked(message.verdict))
-        await self.send(direct_round=direct_codec.direct_round_to_pb(message))
-
-    async def _chunked(self, verdict: Verdict) -> Verdict:
-        """Send a verdict's features but for their last part; return it with that."""
-        chunks, last = features.split(verdict.features)
-        for chunk in chunks:
-            await self.send(features=common_pb2.FeatureChunk(data=chunk))
-        return dataclasses.replace(verdict, features=last) if chunks else verdict
-
-
-class VerifierServicer(verifier_pb2_grpc.VerifierServiceServicer):
-    """Speaks the contract of verifier.proto on top of a runner."""
-
-    def __init__(self, runner: Runner, drafters: Drafters, *, idle_ttl_s: float) -> None:
-        self._runner = runner
-        self._drafters = drafters
-        self._idle_ttl_s = idle_ttl_s
-        self._streams: set[_Stream] = set()
-        self._draining = False
-        self.empty = asyncio.Event()
-        self.empty.set()
-
-    async def Verify(self, requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Serve one session; errors end the stream with their status."""
-        try:
-            await self._serve(context)
-        except ForedraftError as error:
-            trailing = (("foredraft-param", error.param),) if error.param else ()
-            await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing)
-
-    async def drain(self, grace_s: float) -> None:
-        """Take no new sessions and ask the open ones to move within the grace period."""
-        self._draining = True
-        notice = common_pb2.Draining(grace_ms=int(1000 * grace_s))
-        for stream in tuple(self._streams):
-            try:
-                await stream.send(draining=notice)
-            except (grpc.aio.BaseError, asyncio.InvalidStateError):
-                log.debug("a stream ended while it was asked to move")
-
-    async def _serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        first = await self._read(context)
-        if first is grpc.aio.EOF:
-            return
-        if first.WhichOneof("message") != "open":
-            raise InvalidRequest("the first message must be open", param="open")
-        if self._draining:
-            raise Unavailable("the verifier is draining")
-        request, stream = codec.verify_open_from_pb(first.open), _Stream(context)
-        async with self._session(request, stream) as handle:
-            model = codec.model_to_pb(self._runner.info)
+    async def session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
+        """Open a session and decide its rounds, and those that this verifier leads."""
+        request = codec.verify_open_from_pb(opening)
+        handle = await self._runner.open(request)
+        with self.admitted(handle, stream):
             verify = partial(self._runner.verify, handle)
-            direct = DirectRounds(request, self._drafters, verify, stream.tell)
-            await stream.send(opened=verifier_pb2.VerifyOpened(model=model))
+            lease = Lease(request, self._drafters, verify, partial(_report, stream))
+            opened = verifier_pb2.VerifyOpened(model=codec.model_to_pb(self._runner.info))
+            await stream.write(verifier_pb2.VerifyResponse(opened=opened))
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    leading = tasks.create_task(direct.run())
-                    await self._answer(context, handle, stream, direct)
+                async with session_tasks() as tasks:
+                    leading = tasks.create_task(lease.run())
+                    await self._answer(stream, handle, lease)
                     leading.cancel()
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
             finally:
-                await direct.close()
+                await lease.close()
 
-    async def _answer(
-        self,
-        context: grpc.aio.ServicerContext[Any, Any],
-        handle: int,
-        stream: _Stream,
-        direct: DirectRounds,
-    ) -> None:
+    async def _answer(self, stream: _Stream, handle: int, lease: Lease) -> None:
         """Do what a session asks for until it ends."""
-        while (message := await self._read(context)) is not grpc.aio.EOF:
+        while (message := await stream.read()) is not None:
             kind = message.WhichOneof("message")
-            if kind == "drafter":
-                direct.attach(direct_codec.source_from_pb(message.drafter))
-            elif kind == "direct":
-                direct.allow(direct_codec.direct_from_pb(message.direct))
+            if kind == "draft_source":
+                lease.use_drafter(lease_codec.source_from_pb(message.draft_source))
+            elif kind == "grant":
+                lease.grant(lease_codec.grant_from_pb(message.grant))
             elif kind != "round":
                 raise InvalidRequest("only rounds may follow open", param="round")
-            elif direct.under_way:
-                raise InvalidRequest("a direct round is under way", param="round")
+            elif lease.active:
+                raise InvalidRequest("the verifier holds a lease", param="round")
             else:
                 asked = codec.round_from_pb(message.round)
                 verdict = await self._runner.verify(handle, asked)
-                direct.decided(asked, verdict)
-                await stream.send_verdict(verdict)
-
-    @asynccontextmanager
-    async def _session(self, request: VerifyOpen, stream: _Stream) -> AsyncIterator[int]:
-        handle = await self._runner.open(request)
-        self._streams.add(stream)
-        self.empty.clear()
-        try:
-            yield handle
-        finally:
-            self._runner.close(handle)
-            self._streams.discard(stream)
-            if not self._streams:
-                self.empty.set()
-
-    async def _read(self, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """Return the next message or EOF; a peer that stays silent too long loses its session."""
-        try:
-            async with asyncio.timeout(self._idle_ttl_s):
-                return await context.read()
-        except TimeoutError:
-            raise Unavailable(f"no message for {self._idle_ttl_s:g} s") from None
+                lease.decided(asked, verdict)
+                verdict = await _chunked(stream, verdict)
+                answer = verifier_pb2.VerifyResponse(verdict=codec.verdict_to_pb(verdict))
+                await stream.write(answer)
 
 
-class VerifierServer:
-    """A running server; `serve` makes it."""
+async def _chunked(stream: _Stream, verdict: Verdict) -> Verdict:
+    """Send a verdict's features but for their last part; return it with that."""
+    chunks, last = features.split(verdict.features)
+    for chunk in chunks:
+        part = common_pb2.FeatureChunk(data=chunk)
+        await stream.write(verifier_pb2.VerifyResponse(features=part))
+    return replace(verdict, features=last) if chunks else verdict
+
+
+async def _report(stream: _Stream, message: LedRound | LeaseEnded) -> None:
+    """Send a led round, or the lease's end."""
+    if isinstance(message, LeaseEnded):
+        ended = lease_codec.lease_ended_to_pb(message)
+        await stream.write(verifier_pb2.VerifyResponse(lease_ended=ended))
+        return
+    message = replace(message, verdict=await _chunked(stream, message.verdict))
+    led = lease_codec.led_round_to_pb(message)
+    await stream.write(verifier_pb2.VerifyResponse(led_round=led))
+
+
+class VerifierServer(ServiceServer):
+    """A verifier's server, which also owns its ranks and its drafters' clients."""
 
     def __init__(
-        self,
-        config: VerifierConfig,
-        runner: Runner,
-        drafters: Drafters,
-        ranks: Ranks,
+        self, config: VerifierConfig, runner: Runner, drafters: Drafters, ranks: Ranks
     ) -> None:
-        servicer = VerifierServicer(runner, drafters, idle_ttl_s=config.idle_ttl_s)
-        self._config = config
-        self._drafters = drafters
-        self._runner = runner
-        self._ranks = ranks
-        self._servicer = servicer
-        self._health = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=_OPTIONS)
-        verifier_pb2_grpc.add_VerifierServiceServicer_to_server(servicer, self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
-        )
-        self.port = self._server.add_insecure_port(f"{config.host}:{config.port}")
-
-    async def start(self) -> None:
-        """Listen; health says SERVING."""
-        await self._server.start()
-        for service in ("", SERVICE):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        servicer = VerifierServicer(runner, drafters, config)
+        register = verifier_pb2_grpc.add_VerifierServiceServicer_to_server
+        super().__init__(servicer, register, SERVICE)
+        self._drafters, self._ranks = drafters, ranks
 
     def check_health(self) -> None:
-        """Raise Unavailable once the worker or a rank has ended: nothing can be served any more."""
+        """Raise Unavailable once the engine's thread or a rank has ended."""
         self._ranks.check()
-        if not self._runner.alive:
-            raise Unavailable("the verifier's worker ended")
-
-    @property
-    def info(self) -> ModelInfo:
-        """The target model, with its measured numerics."""
-        return self._runner.info
-
-    def stats(self) -> dict[str, float]:
-        """Return what autoscaling and /health look at, by name: see runner.Stats."""
-        return dataclasses.asdict(self._runner.stats())
-
-    async def drain(self, grace_s: float | None = None) -> None:
-        """Refuse new sessions, ask open ones to move, wait for them up to grace_s, then stop."""
-        grace_s = self._config.grace_s if grace_s is None else grace_s
-        await self._health.enter_graceful_shutdown()
-        await self._servicer.drain(grace_s)
-        try:
-            async with asyncio.timeout(grace_s):
-                await self._servicer.empty.wait()
-        except TimeoutError:
-            log.warning("sessions were still open after the grace period")
-        await self.stop()
+        super().check_health()
 
     async def stop(self) -> None:
-        """End all streams and the worker; a second call does nothing."""
+        """End all streams, the ranks and the engine; a second call does nothing."""
         await self._server.stop(grace=None)
         await self._drafters.close()
         self._ranks.stop()
-        await self._runner.stop()
-
-    async def wait(self) -> None:
-        """Return when the server has stopped."""
-        await self._server.wait_for_termination()
+        await super().stop()
 
 
 async def serve(
@@ -243,26 +127,22 @@ async def serve(
     start_ranks: StartRanks = ProcessRanks,
     connect: Connect | None = None,
 ) -> VerifierServer:
-    """Load the model off the event loop, then start a server on this loop and return it.
+    """Load the model and serve it; return when it is ready.
 
     start_ranks is for a tensor-parallel model; connect makes a client of a drafter's address, None
     if this verifier is not to ask drafters itself. Raise WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
-    from verifier_service.loading import load_engine
+    from verifier_service.load import load_engine
 
     if config.tensor_parallel == 1:
         return await serve_engine(config, Runner(partial(load_engine, config)), connect=connect)
-    from verifier_service.tensor_parallel import Meeting
+    from verifier_service.parallel.tensor_parallel import Meeting
 
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)
-    try:
-        runner = Runner(partial(load_engine, config, meeting))
-        return await serve_engine(config, runner, ranks, connect)
-    except BaseException:
-        ranks.stop()
-        raise
+    runner = Runner(partial(load_engine, config, meeting))
+    return await serve_engine(config, runner, ranks, connect)
 
 
 async def serve_engine(
@@ -271,8 +151,7 @@ async def serve_engine(
     ranks: Ranks | None = None,
     connect: Connect | None = None,
 ) -> VerifierServer:
-    """Start a server over a runner and its ranks; it owns them from now on."""
-    await runner.ready()
+    """Serve a runner's engine, which need not be loaded yet; the server owns it and its ranks."""
     server = VerifierServer(config, runner, Drafters(connect), ranks or NoRanks())
     await server.start()
     return server

@@ -22,25 +22,25 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from drafter_service.config import DrafterConfig
-from drafter_service.core.context_ngram import ContextNgram
-from drafter_service.core.draft_tree import TreeParams, TreeScores
-from drafter_service.core.path_search import SearchParams
 from drafter_service.load import load_compiled
-from drafter_service.model.native_noise import NativeNoise
-from drafter_service.model.native_searches import NativeBeam, NativeTree
-from drafter_service.model.port import BlockRequest
+from drafter_service.models.compiled.noise import NativeNoise
+from drafter_service.models.compiled.searches import NativeBeam, NativeTree
+from drafter_service.models.port import BlockRequest
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.draft_tree import TreeParams, TreeScores
+from drafter_service.proposals.path_search import SearchParams
 from foredraft.types import SamplingParams
 from foredraft_kernels.loader import Isa, load_kernels, supported_isas
 from foredraft_kernels.memory import Arena
 from verifier_service.config import VerifierConfig
-from verifier_service.core.sampling import Draw
-from verifier_service.loading import load_target
-from verifier_service.model.attention import KvShape, Rows
-from verifier_service.model.attention_native import NativeAttention
-from verifier_service.model.native_weights import pack
-from verifier_service.model.paged import PagedModel
-from verifier_service.model.port import Segment, alloc
-from verifier_service.model.sampling_native import NativeArgmax, NativeChoice
+from verifier_service.load import load_target
+from verifier_service.models.attention.reference import KvShape, Rows
+from verifier_service.models.compiled.attention import NativeAttention
+from verifier_service.models.compiled.sampling import NativeArgmax, NativeChoice
+from verifier_service.models.compiled.weights import pack
+from verifier_service.models.paged import PagedModel
+from verifier_service.models.port import Segment, alloc
+from verifier_service.rules.sampling import RowSampling
 
 Case = tuple[str, Any]
 EMBEDDED = Path("models/embedded")
@@ -173,7 +173,9 @@ def choices() -> Iterator[Case]:
     for vocabulary in (70, 4096, 32003):
         logits = rng.normal(0, 3, (40, vocabulary)).astype(np.float32)
         for temperature in (0.0, 0.3, 1.0, 2.0):
-            draws = [Draw(SamplingParams(temperature, seed=7 + i), 100 + i) for i in range(40)]
+            draws = [
+                RowSampling(SamplingParams(temperature, seed=7 + i), 100 + i) for i in range(40)
+            ]
             yield f"choice of {vocabulary} at {temperature}", choose(logits, draws)
             z = (logits - logits.max(1, keepdims=True)).astype(np.float64)
             yield f"argmax of {vocabulary} at {temperature}", argmax(z, draws)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench.papers.families import Prompt
+from bench.papers.experiments.families import Prompt
 from bench.papers.plan import Plan
 from bench.papers.report import Table, number, percent, times
 from bench.papers.stats import (
@@ -25,8 +25,8 @@ from bench.papers.theirs import Figure
 from bench.papers.ways import Column, Promise, Way
 
 if TYPE_CHECKING:
+    from bench.compare.peers import Transformers
     from bench.papers.pair import Pair
-    from bench.peers import Transformers
 
 _NO_FIGURE = Figure()
 
@@ -47,7 +47,7 @@ class Experiment:
 
     def plot(self, name: str) -> Path:
         """Return the file of a plot."""
-        return self.folder / f"papers_{name}.png"
+        return self.folder / f"{self.plan.report}_{name}.png"
 
 
 def family_table(

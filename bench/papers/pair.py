@@ -7,28 +7,27 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from bench.compare.rows import Run
 from bench.papers.timed import TimedDrafter
 from bench.papers.ways import Decoded, Promise, Spent, Way
-from bench.rows import Run
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig
 from deployments.in_process import Engines
-from deployments.ingress.api import SpeculativeOptions
-from deployments.orchestrator.config import OrchestratorConfig
-from deployments.orchestrator.local import LocalDrafter
-from deployments.orchestrator.memory import Memory
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.ports import DrafterPort
-from deployments.orchestrator.request import GenerationRequest, StepEvent
+from deployments.ingress.openai.api import SpeculativeOptions
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
-from drafter_service.model.port import DiffusionLM
+from drafter_service.models.port import DiffusionLM
 from foredraft.types import Acceptance, SamplingParams
-from verifier_service.loading import load_target
-from verifier_service.model.paged import PagedModel
+from orchestrator.config import NgramConfig, OrchestratorConfig
+from orchestrator.controller_state import ControllerState
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalDrafter
+from orchestrator.ports import DrafterPort
+from orchestrator.request import GenerationRequest, StepEvent
+from verifier_service.load import load_target
+from verifier_service.models.paged import PagedModel
 
 # A drafter that is opened for one table serves one session at a time.
 _CACHE_TOKENS = 4096
@@ -36,7 +35,6 @@ _PROMISES = {
     Acceptance.COUPLED: Promise.TOKENS,
     Acceptance.REJECTION: Promise.LAW,
     Acceptance.BLOCK: Promise.LAW,
-    Acceptance.L2R: Promise.NONE,
 }
 # A slow drafter is measured, not given up: its cost belongs to the figure.
 _PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}
@@ -50,14 +48,12 @@ class Pair:
 
     def __init__(self, loaded: Engines, config: ForedraftConfig, stack: AsyncExitStack) -> None:
         self._loaded, self._stack = loaded, stack
-        self._drafter_config = config.drafter.service.model_copy(
-            update={"model": Path(model_path(config.drafter.service.model))}
-        )
-        self._verifier_config = config.verifier.service.model_copy(
-            update={"model": Path(model_path(config.verifier.service.model))}
+        self._drafter_config, self._verifier_config = (
+            config.drafter.service,
+            config.verifier.service,
         )
         self._models: tuple[DiffusionLM, PagedModel] | None = None
-        self._config = config.orchestrator.model_copy(update=_PATIENT)
+        self._config = config.orchestrator.model_copy(update=_PATIENT | {"ngram": NgramConfig()})
         self.plain = self.way("plain", enabled=False)
 
     def encode(self, text: str) -> tuple[int, ...]:
@@ -82,9 +78,9 @@ class Pair:
         asked = SpeculativeOptions.model_validate(options)
         config = asked.applied_to(self._config)
         # Requests of one kind share it, as they do where they are served.
-        memory = Memory()
+        state = ControllerState()
         port = drafter or self._loaded.drafter
-        decode = partial(self._decode, port, config, asked.enabled, memory)
+        decode = partial(self._decode, port, config, asked.enabled, state)
         return Way(name, decode, _PROMISES[config.acceptance])
 
     async def _decode(
@@ -92,7 +88,7 @@ class Pair:
         drafter: DrafterPort,
         config: OrchestratorConfig,
         speculate: bool,
-        memory: Memory,
+        state: ControllerState,
         prompt: tuple[int, ...],
         sampling: SamplingParams,
         max_tokens: int,
@@ -113,17 +109,23 @@ class Pair:
         rounds: list[Spent] = []
         verifying_us = broken = 0
         started = time.perf_counter()
-        events = generate(request, timed, self._loaded.verifier, config, memory=memory)
+        events = generate(request, timed, self._loaded.verifier, config, state=state)
         async for event in events:
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
                 seconds = time.perf_counter() - started
                 verifying_us += event.stats.verify_timings.compute_us
-                broken += event.stats.kept < event.stats.drafted
+                broken += event.stats.num_accepted < event.stats.num_draft_tokens
                 rounds.append(_spent(event))
             else:
                 report = event.report
-        run = Run(tuple(tokens), seconds, report.kept, report.drafted, report.draft_rounds)
+        run = Run(
+            tuple(tokens),
+            seconds,
+            report.num_accepted,
+            report.num_draft_tokens,
+            report.draft_rounds,
+        )
         histogram = report.accepted_histogram
         return Decoded(
             run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6, tuple(rounds)
@@ -133,8 +135,8 @@ class Pair:
 def _spent(event: StepEvent) -> Spent:
     stats = event.stats
     return Spent(
-        stats.decision.length,
-        stats.drafted,
+        stats.decision.k,
+        stats.num_draft_tokens,
         len(event.tokens),
         stats.draft_wait_s,
         stats.verify_s,

@@ -43,6 +43,11 @@ class Plan:
     coupling_draws: int
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
+    @property
+    def report(self) -> str:
+        """What its report's files are called: none replaces that of another plan."""
+        return "papers" if self.name == "full" else f"papers_{self.name}"
+
 
 # Meant for under 5 and under 40 minutes on 2 cores where plain decoding makes 160 tokens a second.
 QUICK = Plan(

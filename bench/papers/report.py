@@ -80,6 +80,16 @@ def as_markdown(head: str, sections: Sequence[Section]) -> str:
     return "\n\n".join([head, summary, *map(section_markdown, sections)]) + "\n"
 
 
+def as_summary(head: str, sections: Sequence[Section]) -> str:
+    """Return of the whole report what is said of each paper and what is seen here."""
+    said = [
+        f"## {section.title}\n\n" + table_markdown(claims_table(section.claims, section.says))
+        for section in sections
+        if section.claims
+    ]
+    return "\n\n".join([head, *said]) + "\n"
+
+
 def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
     """Return the sections as JSON values."""
     return [asdict(section) for section in sections]

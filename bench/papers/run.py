@@ -9,7 +9,10 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.papers import (
+from bench.compare.peers import Transformers
+from bench.papers.claims import tally
+from bench.papers.experiment import Experiment
+from bench.papers.experiments import (
     deer,
     deer_batches,
     diffuspec_ablation,
@@ -20,13 +23,10 @@ from bench.papers import (
     own_rules,
     specdiff,
 )
-from bench.papers.claims import tally
-from bench.papers.experiment import Experiment
-from bench.papers.families import Family, Prompt, select
+from bench.papers.experiments.families import Family, Prompt, select
 from bench.papers.pair import Pair
 from bench.papers.plan import Plan
-from bench.papers.report import Section, as_json, as_markdown, from_json
-from bench.peers import Transformers
+from bench.papers.report import Section, as_json, as_markdown, as_summary, from_json
 from deployments.config import ForedraftConfig, model_path
 from deployments.in_process import engines
 from foredraft.errors import ConfigError
@@ -64,10 +64,10 @@ async def run(
     """
     prompts = select(_rows(), plan.per_family)
     many = select(_rows(), plan.lengths_per_family)
-    sections = {} if only is None else _read(folder)
+    sections = {} if only is None else _read(folder, plan)
     began = time.monotonic()
     async with engines(config) as loaded:
-        peers = Transformers(model_path(config.verifier.service.model), loaded.eos[0])
+        peers = Transformers(str(config.verifier.service.model), loaded.eos)
         where = {**machine, "numerics": loaded.target.numerics}
         for title, measure in TABLES.items():
             if only not in (None, title):
@@ -83,10 +83,10 @@ async def run(
             tell(f"{title}: {took:.0f} s, {time.monotonic() - began:.0f} s in all ({claims})")
 
 
-def _read(folder: Path) -> dict[str, list[Section]]:
+def _read(folder: Path, plan: Plan) -> dict[str, list[Section]]:
     """Return a report's sections by table; raise ConfigError if there is no report."""
     try:
-        tables = json.loads((folder / "papers.json").read_text())["tables"]
+        tables = json.loads((folder / f"{plan.report}.json").read_text())["tables"]
     except (OSError, ValueError, KeyError):
         raise ConfigError("the folder holds no report to put the table in", param="out") from None
     return {title: from_json(found) for title, found in tables.items()}
@@ -106,10 +106,12 @@ def _write(
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     in_order = [section for title in TABLES for section in sections.get(title, ())]
-    (folder / "papers.md").write_text(as_markdown(_head(plan, where, prompts), in_order))
+    head = _head(plan, where, prompts)
+    (folder / f"{plan.report}.md").write_text(as_markdown(head, in_order))
+    (folder / f"{plan.report}_summary.md").write_text(as_summary(head, in_order))
     tables = {title: as_json(found) for title, found in sections.items()}
     values = {**where, "plan": asdict(plan), "tables": tables}
-    (folder / "papers.json").write_text(json.dumps(values, indent=1) + "\n")
+    (folder / f"{plan.report}.json").write_text(json.dumps(values, indent=1) + "\n")
 
 
 def _head(plan: Plan, where: Mapping[str, str], prompts: Sequence[Prompt]) -> str:

@@ -161,6 +161,5 @@ SPECDIFF_WITH = {
     "OWT, GPT-NEO": Alpha(None, 0.88),
 }
 
-# Sec. 6.2 and App. A, on Fig. 2: the best number of steps, and the lengths that work alike.
+# Sec. 6.2 and App. A, on Fig. 2: the best number of steps.
 SPECDIFF_MOST_STEPS = 5
-SPECDIFF_GAMMAS = (10, 20)

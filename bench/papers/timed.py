@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.orchestrator.ports import DrafterPort, DraftStream
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+from orchestrator.ports import DrafterPort, DraftStream
 
 
 class TimedDrafter:
@@ -28,6 +28,11 @@ class TimedStream:
     def opened(self) -> DraftOpened:
         """What the drafter said of itself on open."""
         return self._stream.opened
+
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+        return self._stream.draining
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the other stream's block."""

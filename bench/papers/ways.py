@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.papers.families import Prompt
-from bench.rows import Run
+from bench.compare.rows import Run
+from bench.papers.experiments.families import Prompt
 from foredraft.types import SamplingParams
 
 if TYPE_CHECKING:
-    from bench.peers import Transformers
+    from bench.compare.peers import Transformers
 
 
 class Promise(StrEnum):

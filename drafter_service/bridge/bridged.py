@@ -10,9 +10,9 @@ import numpy as np
 from drafter_service.bridge.pair import Pair
 from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.respelling import respelled
-from drafter_service.core.lattice import BlockScores
-from drafter_service.core.prefix_chain import common
-from drafter_service.model.port import BlockRequest, DiffusionLM
+from drafter_service.models.port import BlockRequest, DiffusionLM
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.prefix_chain import common
 
 # A text's last piece is looked for among so many of its last tokens.
 _PIECE = 8
@@ -38,7 +38,6 @@ class BridgedLM:
             # The target's features are of its own tokens.
             features_hash="",
             features_width=0,
-            features_optional=False,
             mask=None,
         )
         self._capacity = min(own.max_len, own.cache_tokens)

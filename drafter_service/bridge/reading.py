@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from drafter_service.bridge.vocabulary import Vocabulary
-from drafter_service.core.prefix_chain import common
+from drafter_service.proposals.prefix_chain import common
 
 _OVERLAP = 16
 

@@ -14,9 +14,9 @@ from itertools import accumulate
 import numpy as np
 
 from drafter_service.bridge.pair import NOTHING, Pair
-from drafter_service.core.lattice import BlockScores, Floats, Ints
-from drafter_service.core.proposals import walk
-from drafter_service.model.port import FILLED
+from drafter_service.models.port import FILLED
+from drafter_service.proposals.lattice import BlockScores, Floats, Ints
+from drafter_service.proposals.proposals import walk
 from foredraft.types import SamplingParams
 
 _INSIDE = -1

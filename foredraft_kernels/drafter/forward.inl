@@ -28,24 +28,16 @@ static memory lay_out(const model *m, int64_t rows, int64_t masks, char **at) {
     return s;
 }
 
-static void add_halves(float *x, const uint16_t *halves, int64_t width) {
-    for (int64_t i = 0; i < width; i += LANES) store(x + i, load(x + i) + load_bf16(halves + i));
-}
-
 static void embed(const model *m, const request *requests, int64_t count, const int64_t *tokens,
-                  const uint16_t *features, float *masks, float *projected, float *committed) {
+                  float *masks, float *projected, float *committed) {
     int64_t width = 4 * m->hidden;
     for (const request *r = requests; r < requests + count; r++) {
         memcpy(masks, m->mask_slots, r->num_slots * width);
         memcpy(projected, m->mask_qkv, 3 * r->num_slots * width);
         masks += r->num_slots * m->hidden;
         projected += 3 * r->num_slots * m->hidden;
-        for (int64_t i = 0; i < r->tokens; i++, committed += m->hidden) {
+        for (int64_t i = 0; i < r->tokens; i++, committed += m->hidden)
             memcpy(committed, m->embedding + *tokens++ * m->hidden, width);
-            if (!features) continue;
-            add_halves(committed, features, m->hidden);
-            features += m->hidden;
-        }
     }
 }
 
@@ -78,14 +70,12 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
     }
 }
 
-/* Draft for `count` requests, `tokens` theirs in order, with bf16 features [tokens, hidden] that are
- * added to their embeddings, or none. Write best_tokens and log_q [masks, M] and
+/* Draft for `count` requests, `tokens` theirs in order. Write best_tokens and log_q [masks, M] and
  * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out.
  * Returns 0, or 1 where memory ran out. */
 EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
-                       const int64_t *tokens, const uint16_t *features, uint32_t *keys,
-                       uint32_t *values, int64_t *best_tokens, float *log_q,
-                       float *edge) {
+                               const int64_t *tokens, uint32_t *keys, uint32_t *values,
+                               int64_t *best_tokens, float *log_q, float *edge) {
     int64_t rows = 0, masks = 0, M = m->candidates, row = 0;
     for (const request *r = requests; r < requests + count; r++) {
         rows += r->tokens + r->num_slots;
@@ -95,7 +85,7 @@ EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t 
     lay_out(m, rows, masks, &end);
     if (!(at = reserve((size_t)end))) return 1;
     memory s = lay_out(m, rows, masks, &at);
-    embed(m, requests, count, tokens, features, s.x, s.wide, s.x + masks * m->hidden);
+    embed(m, requests, count, tokens, s.x, s.wide, s.x + masks * m->hidden);
     run_layers(m, requests, count, rows, masks, keys, values, &s);
     quantise(&s.bytes, s.x, masks, m->hidden, 1, m->eps);
     apply(&m->head, 0, &s.bytes, STORE, s.logits, m->vocab);

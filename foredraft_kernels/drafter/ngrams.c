@@ -1,4 +1,4 @@
-/* foredraft/followers.py and core/context_ngram.py: the n-grams of a text, and how probable a slot's
+/* foredraft/ngram/index.py and core/context_ngram.py: the n-grams of a text, and how probable a slot's
  * candidates are by them. */
 #include "searches.h"
 

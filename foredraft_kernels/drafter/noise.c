@@ -1,4 +1,4 @@
-/* The noise of foredraft/noise.py, bit for bit: its series for the logarithm, and each operation
+/* The noise of foredraft/noise/gumbel.py, bit for bit: its series for the logarithm, and each operation
  * rounded on its own, as without -mfma it is. */
 #include "common/noise.h"
 #include "searches.h"

@@ -1,5 +1,5 @@
 /* argmax_v [z(v) + g(key, v)] over vocabulary rows: see core/sampling.py, whose pruning this
- * repeats, and foredraft/noise.py, whose hash this is. Logarithms are the C library's, so a winner is
+ * repeats, and foredraft/noise/gumbel.py, whose hash this is. Logarithms are the C library's, so a winner is
  * final only with a margin that exceeds any difference between logarithms; the caller looks.
  */
 #include <math.h>

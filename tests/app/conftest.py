@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster, running
 from deployments.config import DEFAULT_FILE, ServeFile, read
-from deployments.orchestrator.config import ByTemperatureConfig, FixedConfig
+from deployments.serve.cluster import RunningCluster, running
+from foredraft.client import CompletionClient
+from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -33,7 +32,7 @@ def _always_drafting(file: ServeFile) -> ServeFile:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RunningCluster]:
     file = _always_drafting(read(DEFAULT_FILE))
-    http = file.http_options.model_copy(update={"port": _free_port()})
+    http = file.http_options.model_copy(update={"port": free_port()})
     with running(file.model_copy(update={"http_options": http})) as started:
         yield started
 
@@ -42,23 +41,3 @@ def cluster() -> Iterator[RunningCluster]:
 async def client(cluster: RunningCluster) -> AsyncIterator[CompletionClient]:
     async with CompletionClient(cluster.url) as opened:
         yield opened
-
-
-def replica_pids(deployment: str) -> list[int]:
-    """Return the process ids of a deployment's replicas."""
-    return pids(f"ray::ServeReplica:foredraft:{deployment}")
-
-
-def pids(start: str) -> list[int]:
-    """Return the processes whose title, that Ray gives them, begins so."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
-            continue
-        try:
-            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if title.startswith(start):
-            found.append(int(folder.name))
-    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,19 +9,11 @@ import aiohttp
 import pytest
 import ray
 
-from deployments.cluster import RunningCluster
+from deployments.serve.cluster import RunningCluster
+from tests.support.cluster import post
+from tests.support.waiting import eventually
 
 PROMPT = "def area(width, height):\n"
-
-
-async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"content-type": "application/json"}
-    async with (
-        aiohttp.ClientSession() as http,
-        http.post(f"{cluster.url}/v1/completions", data=data, headers=headers) as answer,
-    ):
-        return answer.status, await answer.json()
 
 
 async def test_completion_has_the_openai_shape(cluster: RunningCluster) -> None:
@@ -162,11 +153,13 @@ async def test_a_refused_drafter_is_told_of_and_counted(cluster: RunningCluster)
     assert refusal.startswith("params.steps must be 1")
     assert answer["usage"]["completion_tokens"] == 128
     port = ray.nodes()[0]["MetricsExportPort"]
-    async with aiohttp.ClientSession() as http, asyncio.timeout(60):
-        while True:
-            async with http.get(f"http://127.0.0.1:{port}/metrics") as found:
-                told = await found.text()
-            if "foredraft_drafter_refusals" in told:
-                return
-            # Ray's replicas report every few seconds.
-            await asyncio.sleep(1)
+
+    async def counted() -> bool:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.0.0.1:{port}/metrics") as found,
+        ):
+            return "foredraft_drafter_refusals" in await found.text()
+
+    # Ray's replicas report every few seconds.
+    await eventually(counted, every_s=1)

@@ -10,12 +10,12 @@ import asyncio
 
 import pytest
 
-from bench.workload import dlm, sampling
-from deployments.client import Answer, CompletionClient
-from deployments.cluster import RunningCluster
-from deployments.held_out import prompts
+from bench.compare.workload import dlm
+from deployments.serve.cluster import RunningCluster
+from foredraft.client import Answer, CompletionClient
 from foredraft.types import Proposal
-from verifier_service.numerics import native_bf16
+from foredraft_cli.held_out import prompts, sampling
+from verifier_service.models.numerics import native_bf16
 
 PROMPTS = 200 if native_bf16() else 64
 TOKENS = 128
@@ -45,8 +45,8 @@ async def test_speculation_changes_no_token(
     plain = await decode(client, temperature, 8, enabled=False)
     assert len(plain) == PROMPTS
     assert sum(len(answer.tokens) for answer in plain) > PROMPTS * TOKENS / 2
-    # As the cluster is configured, with direct rounds, and by the orchestrator.
-    for streams, options in ((1, {}), (8, {}), (8, {"direct_rounds": 0})):
+    # As the cluster is configured, with rounds led by the verifier, and by the orchestrator.
+    for streams, options in ((1, {}), (8, {}), (8, {"verifier_led_rounds": 0})):
         fast = await decode(client, temperature, streams, **options)
         assert sum(answer.report["num_accepted_draft_tokens"] for answer in fast) > PROMPTS
         different = [
@@ -55,14 +55,14 @@ async def test_speculation_changes_no_token(
         assert different == [], f"{streams} streams {options}: prompts {different} differ"
 
 
-@pytest.mark.parametrize("direct_rounds", [0, 16])
-@pytest.mark.parametrize("proposal", list(Proposal))
+@pytest.mark.parametrize("verifier_led_rounds", [0, 16])
+@pytest.mark.parametrize("mode", [*Proposal, "ngram+tree"])
 async def test_every_proposal_gives_the_plain_tokens(
-    client: CompletionClient, proposal: str, direct_rounds: int
+    client: CompletionClient, mode: str, verifier_led_rounds: int
 ) -> None:
     for index, prompt in enumerate(prompts(6)):
         params = sampling(0.8, index)
         plain = await client.complete(prompt, params, 64, enabled=False)
-        options = dlm(proposal, 8).options | {"direct_rounds": direct_rounds}
+        options = dlm(mode, 8).options | {"verifier_led_rounds": verifier_led_rounds}
         fast = await client.complete(prompt, params, 64, **options)
         assert fast.tokens == plain.tokens

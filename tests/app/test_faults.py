@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-import time
 
 import aiohttp
 
-from bench.workload import sampling
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster
-from deployments.held_out import prompts
+from deployments.serve.cluster import RunningCluster
+from foredraft.client import CompletionClient
 from foredraft.types import Origin
-from tests.app.conftest import replica_pids
+from foredraft_cli.held_out import prompts, sampling
+from tests.support.cluster import replica_pids
+from tests.support.waiting import eventually
 
 
 async def health(cluster: RunningCluster) -> dict[str, dict[str, float]]:
     async with aiohttp.ClientSession() as http, http.get(f"{cluster.url}/health") as answer:
         return dict(await answer.json())
-
-
-async def until(condition, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if await condition():
-            return True
-        await asyncio.sleep(0.05)
-    return False
 
 
 async def test_drafter_killed_in_mid_stream(client: CompletionClient) -> None:
@@ -49,7 +38,7 @@ async def test_drafter_killed_in_mid_stream(client: CompletionClient) -> None:
         assert answer.tokens == plain.tokens[:64]
         return answer.report["origins"].get(Origin.KEPT, 0) > 0
 
-    assert await until(speculates, 60)
+    await eventually(speculates)
 
 
 async def test_verifier_killed_in_mid_stream(client: CompletionClient) -> None:
@@ -75,9 +64,9 @@ async def test_client_gone_frees_both_sides(
             (state[service] or {}).get("sessions") == 0 for service in ("verifier", "drafter")
         )
 
-    assert await until(idle, 30)
+    await eventually(idle)
     for _ in range(4):
         async for _, block in client.stream(prompts(1)[0], sampling(0.8, 3), 1500):
             assert block
             break  # leaving the loop closes the connection
-    assert await until(idle, 10)
+    await eventually(idle)

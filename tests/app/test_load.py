@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bench.workload import sampling
-from deployments.client import CompletionClient
-from deployments.held_out import prompts
-from tests.app.conftest import replica_pids
+from foredraft.client import CompletionClient
+from foredraft_cli.held_out import prompts, sampling
+from tests.support.cluster import replica_pids
 
 
 async def test_sixteen_streams_each_equal_to_their_own_plain_run(client: CompletionClient) -> None:

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
-from deployments.cluster import RunningCluster
 from deployments.config import model_path
-from deployments.held_out import prompts
-from tests.app.test_api import post
+from deployments.serve.cluster import RunningCluster
+from foredraft_cli.held_out import prompts
+from tests.support.cluster import post
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "logprobs": {"logprobs": 3},

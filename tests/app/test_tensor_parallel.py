@@ -9,18 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from deployments.client import CompletionClient
-from deployments.cluster import RunningCluster, running
 from deployments.config import DEFAULT_FILE, ForedraftConfig, model_path, read
-from foredraft.prefix import hash_prefix
+from deployments.serve.cluster import RunningCluster, running
+from foredraft.client import CompletionClient
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.strict import parse
 from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
-from tests.app.conftest import pids
+from tests.support.cluster import pids
+from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine
+from verifier_service.load import load_engine
 
 LENGTH = 40
 
@@ -28,22 +27,18 @@ LENGTH = 40
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny target of the embedded pair's vocabulary."""
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    config = LlamaConfig(
+    folder = write_tiny(
+        tmp_path_factory.mktemp("models") / "tiny",
         vocab_size=4096,
-        hidden_size=64,
         intermediate_size=128,
-        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=16,
         max_position_embeddings=2048,
-        initializer_range=0.2,
         tie_word_embeddings=False,
         bos_token_id=0,
         eos_token_id=0,
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
     shutil.copy(f"{model_path('models/embedded/tokenizer')}/tokenizer.json", folder)
     return folder
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from bench import gpu_verify
+from bench.micro import gpu_verify
 from deployments.config import model_path
 from foredraft.errors import ConfigError
-from tests.unit.verifier.test_flex import LONGEST, Pair, tree
+from tests.support.attention_pair import LONGEST, Pair, tree
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_target
-from verifier_service.model.attention_flex import flex
-from verifier_service.model.cuda_graphs import GraphedForward
-from verifier_service.model.paged import PagedModel, warm_up
-from verifier_service.model.port import Segment, alloc
+from verifier_service.load import load_target
+from verifier_service.models.attention.flex import flex
+from verifier_service.models.cuda_graphs import GraphedForward
+from verifier_service.models.paged import PagedModel, warm_up
+from verifier_service.models.port import Segment, alloc
 
 pytestmark = [
     pytest.mark.gpu,

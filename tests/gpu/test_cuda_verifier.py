@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from deployments.config import model_path
-from foredraft.prefix import hash_prefix
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
 from verifier_service.config import VerifierConfig
-from verifier_service.engine import VerifierEngine
-from verifier_service.loading import load_engine
+from verifier_service.load import load_engine
+from verifier_service.targets.engine import VerifierEngine
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,31 +13,32 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deployments.orchestrator.config import FixedConfig, OrchestratorConfig
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.report import SpeculationReport
-from deployments.orchestrator.request import GenerationRequest, StepEvent, Summary
 from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.pair import Pair
 from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.client import DrafterClient
+from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
-from drafter_service.core.lattice import BlockScores
 from drafter_service.engine import DrafterEngine
-from drafter_service.model.port import Capabilities
-from drafter_service.strategy_choice import Strategies
+from drafter_service.models.port import Capabilities
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import ModelInfo, Proposal, SamplingParams
-from tests.unit.drafter.scripted import ScriptedLM, scores_of
-from tests.unit.drafter.tokenizers_by_hand import (
+from orchestrator.config import OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.length.config import FixedConfig
+from orchestrator.report import SpeculationReport
+from orchestrator.request import GenerationRequest, StepEvent, Summary
+from tests.support.drafters import ScriptedLM, scores_of
+from tests.support.tokenizers_by_hand import (
     BOOK,
     DRAFTERS_PATTERN,
     TARGETS_PATTERN,
     saved,
     trained,
 )
-from tests.unit.verifier.scripted import CountingModel, make_engine
+from tests.support.verifiers import CountingModel, make_engine
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
@@ -169,5 +170,5 @@ async def test_without_a_bridge_another_tokenizer_is_refused(
         plain, _ = await decoded(drafts, verdicts, prompt, SamplingParams(), None)
         tokens, report = await decoded(drafts, verdicts, prompt, SamplingParams(), Proposal.COUPLED)
         assert tokens == plain
-        assert report.kept == 0 and report.draft_rounds <= 1
+        assert report.num_accepted == 0 and report.draft_rounds <= 1
     assert "another tokenizer than target" in caplog.text

@@ -12,18 +12,21 @@ from typing import Any
 
 import pytest
 
-from deployments.orchestrator.config import DraftConfig, FixedConfig, OrchestratorConfig
-from deployments.orchestrator.local import LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.request import GenerationRequest, StepEvent
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
-from drafter_service.server import DrafterServer, serve
+from drafter_service.server import serve
+from foredraft.rpc.server import ServiceServer
 from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
-from tests.unit.drafter import checkpoints, public_checkpoints
-from tests.unit.drafter.checkpoints import EOS, VOCAB, write_diffusion_gemma, write_mdlm
-from tests.unit.drafter.scripted import asking
-from tests.unit.verifier.scripted import RandomModel, make_engine
+from orchestrator.config import DraftConfig, OrchestratorConfig
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalVerifier
+from orchestrator.length.config import FixedConfig
+from orchestrator.request import GenerationRequest, StepEvent
+from tests.support.drafters import asking
+from tests.support.families import own_formats as checkpoints
+from tests.support.families import public as public_checkpoints
+from tests.support.families.own_formats import EOS, VOCAB, write_diffusion_gemma, write_mdlm
+from tests.support.verifiers import RandomModel, make_engine
 from verifier_service.runner import Runner
 
 WRITERS: dict[str, Callable[[Path], object]] = {
@@ -43,7 +46,7 @@ PROPOSALS = (Proposal.COUPLED, Proposal.CPS, Proposal.TREE, Proposal.SAMPLED, Pr
 
 
 @asynccontextmanager
-async def serving(name: str, folder: Path) -> AsyncIterator[tuple[DrafterServer, DrafterClient]]:
+async def serving(name: str, folder: Path) -> AsyncIterator[tuple[ServiceServer, DrafterClient]]:
     """Write a family's checkpoint, and serve it."""
     WRITERS[name](folder)
     config = DrafterConfig.model_validate(
@@ -123,7 +126,7 @@ async def decoded(client: DrafterClient, runner: Runner, steps: int | None) -> l
 @pytest.mark.parametrize("name", WRITERS)
 async def test_decoding_is_lossless(name: str, tmp_path: Path) -> None:
     runner = Runner(lambda: make_engine(RandomModel(vocab=VOCAB)))
-    await runner.ready()
+    await runner.start()
     try:
         async with serving(name, tmp_path / "model") as (server, client):
             plain = await decoded(client, runner, None)

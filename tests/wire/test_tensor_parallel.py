@@ -8,47 +8,31 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, Unavailable
-from foredraft.prefix import hash_prefix
 from foredraft.types import Base, Round, SamplingParams, VerifyOpen
-from verifier_service import ranks
+from tests.support.tiny_models import write_tiny
+from tests.support.waiting import DEADLINE_S
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_engine
+from verifier_service.load import load_engine
+from verifier_service.parallel import ranks
 from verifier_service.server import VerifierServer, serve
 
 PROMPT = tuple(7 * i % 250 for i in range(90))
 SIZES = {
-    "vocab_size": 256,
-    "hidden_size": 64,
     "intermediate_size": 128,
-    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "head_dim": 32,
-    "initializer_range": 0.2,
+    "max_position_embeddings": 2048,
     "tie_word_embeddings": False,
 }
-MODELS = {
-    "llama": (LlamaForCausalLM, LlamaConfig),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config),
-}
-
-
-def saved(name: str, folder: Path) -> Path:
-    """Write a tiny checkpoint."""
-    model, config = MODELS[name]
-    torch.manual_seed(0)
-    model(config(**SIZES)).save_pretrained(folder / name)
-    return folder / name
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return saved("llama", tmp_path)
+    return write_tiny(tmp_path / "llama", **SIZES)
 
 
 @asynccontextmanager
@@ -82,9 +66,9 @@ async def decoded(client: VerifierClient, name: str, temperature: float) -> list
     return text
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
 async def test_two_ranks_find_the_tokens_of_one(name: str, tmp_path: Path) -> None:
-    checkpoint = saved(name, tmp_path)
+    checkpoint = write_tiny(tmp_path / name, name, **SIZES)
     async with running(checkpoint, 1) as (_, client):
         alone = [await decoded(client, str(t), t) for t in (0.0, 0.9)]
     async with running(checkpoint, 2) as (server, client):
@@ -111,7 +95,7 @@ async def test_a_killed_rank_ends_the_verifier_and_hangs_nobody(checkpoint: Path
         [process] = started[0]._processes
         process.kill()
         process.wait()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             again = await client.open(VerifyOpen("t", PROMPT[:50], SamplingParams(), 60, 8))
             base = Base("t", 0, 50, hash_prefix(PROMPT[:50]))
             with pytest.raises(Unavailable):
@@ -120,7 +104,7 @@ async def test_a_killed_rank_ends_the_verifier_and_hangs_nobody(checkpoint: Path
             server.check_health()
     finally:
         await client.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await server.stop()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench import cli
+from bench.compare import cli
 from bench.papers.plan import QUICK, Plan
 
 
@@ -18,8 +18,8 @@ def test_bench_alone_still_measures_and_writes_its_rows(
 ) -> None:
     asked: list[int] = []
 
-    async def measure(file: Any, count: int, *_: Any) -> list[Any]:
-        asked.append(count)
+    async def measure(file: Any, texts: list[str], *_: Any) -> list[Any]:
+        asked.append(len(texts))
         return []
 
     monkeypatch.setattr(cli, "_measure", measure)
@@ -28,6 +28,20 @@ def test_bench_alone_still_measures_and_writes_its_rows(
     assert done.exit_code == 0, done.output
     assert asked == [12]
     assert json.loads(out.read_text())["rows"] == []
+
+
+@pytest.mark.parametrize(("options", "name"), [([], "bench"), (["--quick"], "quick")])
+def test_a_quick_bench_replaces_no_full_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], name: str
+) -> None:
+    async def measure(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(cli, "_measure", measure)
+    monkeypatch.setattr(cli, "RESULTS", tmp_path)
+    done = CliRunner().invoke(cli.app, options)
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
 
 
 def test_papers_runs_the_papers_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.papers.families import Family, cuts, inside_strings, select
+from bench.papers.experiments.families import Family, cuts, inside_strings, select
 from deployments.config import model_path
 
 CONTEXT = "# " + 30 * "context " + "\n"

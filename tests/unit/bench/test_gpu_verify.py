@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from bench import gpu_verify
-from bench.gpu_verify import Cell, targets
-from bench.random_checkpoint import read_bytes, write
+from bench.micro import gpu_verify
+from bench.micro.gpu_verify import Cell, targets
+from bench.micro.random_checkpoint import read_bytes, write
 from verifier_service.config import VerifierConfig
-from verifier_service.loading import load_target
+from verifier_service.load import load_target
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

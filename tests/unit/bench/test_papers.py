@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.papers import plots, theirs
+from bench.compare.rows import Run
+from bench.papers import plots, run, theirs
 from bench.papers.claims import Verdict, all_of, fastest_inside, grows, higher, tally, that
 from bench.papers.experiment import family_table
-from bench.papers.families import Family, Prompt
-from bench.papers.own_coupling import Place, agreements, at_most, bounds
+from bench.papers.experiments.families import Family, Prompt
+from bench.papers.experiments.own_coupling import Place, agreements, at_most, bounds
 from bench.papers.plan import FULL, QUICK
 from bench.papers.report import (
     Section,
@@ -38,7 +39,6 @@ from bench.papers.stats import (
     survival,
 )
 from bench.papers.ways import Column, Decoded, Promise, Sample, Way
-from bench.rows import Run
 
 
 def sample(
@@ -203,3 +203,17 @@ def test_a_binomial_tail() -> None:
     assert at_most(3, 3, 0.2) == pytest.approx(1)
     assert (at_most(0, 5, 0.0), at_most(4, 5, 1.0), at_most(5, 5, 1.0)) == (1, 0, 1)
     assert at_most(170, 400, 0.5) == pytest.approx(0.0016, abs=2e-4)
+
+
+def test_a_quick_report_replaces_no_full_one(tmp_path: Path) -> None:
+    claim = that("it is faster", "2x", "3x", True)
+    table = next(iter(run.TABLES))
+    section = Section("Title", "How.", (), (claim,))
+    for plan in (FULL, QUICK):
+        run._write(tmp_path, plan, {}, [], {table: [section]})
+    ends = (".md", ".json", "_summary.md")
+    names = {f"{name}{end}" for name in ("papers", "papers_quick") for end in ends}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert run._read(tmp_path, FULL) == run._read(tmp_path, QUICK) == {table: [section]}
+    summary = (tmp_path / "papers_summary.md").read_text()
+    assert "## Title" in summary and "it is faster" in summary and "How." not in summary

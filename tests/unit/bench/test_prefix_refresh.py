@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.prefix_refresh import NEVER, Written, drafted, rows
+from bench.micro.prefix_refresh import NEVER, Written, drafted, rows
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from foredraft.prefix import hash_prefix
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
-from tests.unit.drafter.public_checkpoints import CASES, write
+from tests.support.families.public import CASES, write
 
 
 @pytest.fixture

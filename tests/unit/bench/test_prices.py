@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bench.compare.rows import Run
 from bench.papers.prices import Prices
 from bench.papers.ways import Decoded, Spent
-from bench.rows import Run
 
 
 def run(*rounds: Spent) -> Decoded:

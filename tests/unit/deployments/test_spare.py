@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from deployments.spare import Spare
+from deployments.serve.prefetch import Spare
 from foredraft.errors import Unavailable
 
 

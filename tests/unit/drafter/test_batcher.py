@@ -1,30 +1,18 @@
 import asyncio
-import threading
 
 import pytest
 
 from drafter_service.batcher import Batcher
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
-from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening
+from tests.support.drafters import Gated, ScriptedLM, asking, counting, engine_of, opening
+from tests.support.waiting import DEADLINE_S
 
 
 async def started(model, **options):
     batcher = Batcher(lambda: engine_of(model), options.pop("max_queue", 64))
     await batcher.start()
     return batcher
-
-
-class Gated(ScriptedLM):
-    """Waits for `gate` in every pass and says when it is in one."""
-
-    def __init__(self):
-        super().__init__(counting)
-        self.gate, self.inside = threading.Event(), threading.Event()
-
-    def draft(self, requests):
-        self.inside.set()
-        assert self.gate.wait(5)
-        return super().draft(requests)
 
 
 async def test_what_waits_shares_the_next_pass():
@@ -59,6 +47,25 @@ async def test_one_sessions_proposals_keep_their_order():
     await batcher.stop()
 
 
+async def test_second_proposals_share_a_pass_too_and_closing_frees_the_session_after_them():
+    model = Gated()
+    batcher = await started(model)
+    handles = [(await batcher.open(opening(f"s{i}", (1, 2))))[0] for i in range(3)]
+    held = batcher.propose(handles[0], asking("s0", (1, 2), 2, 3))
+    await asyncio.to_thread(model.inside.wait)
+    firsts = [batcher.propose(h, asking(f"s{i}", (1, 2), 2, 3)) for i, h in enumerate(handles)]
+    seconds = [batcher.propose(h, asking(f"s{i}", (1, 2, 3), 2, 2)) for i, h in enumerate(handles)]
+    for handle in handles:
+        batcher.close(handle)
+    model.gate.set()
+    await asyncio.gather(held, *firsts, *seconds)
+    assert [len(part) for part in model.passes] == [1, 3, 3]
+    async with asyncio.timeout(5):
+        while batcher.stats()["sessions"]:
+            await asyncio.sleep(0)
+    await batcher.stop()
+
+
 async def test_the_queue_is_bounded():
     model = Gated()
     batcher = await started(model, max_queue=2)
@@ -72,11 +79,15 @@ async def test_the_queue_is_bounded():
     await batcher.stop()
 
 
+def broken(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
+    raise ZeroDivisionError
+
+
 async def test_an_engine_that_fails_fails_the_batch_and_lives():
     model = ScriptedLM(counting)
     batcher = await started(model)
     handle, _ = await batcher.open(opening("s", (1, 2)))
-    model.script = lambda prefix, slots: 1 / 0
+    model.script = broken
     with pytest.raises(ForedraftError):
         await batcher.propose(handle, asking("s", (1, 2), 2, 2))
     model.script = counting
@@ -100,7 +111,7 @@ async def test_an_open_that_nobody_awaits_any_more_is_closed():
     model.gate.set()
     await running
     await asyncio.gather(opening_task, return_exceptions=True)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         while batcher.stats()["sessions"] != 1:
             await batcher.propose(handle, asking("s", (1, 2), 2, 2))
     await batcher.stop()

@@ -3,11 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from drafter_service.core.lattice import BlockScores
 from drafter_service.kv_slots import KVSlots
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
 from foredraft.types import DraftBlock, SamplingParams
-from tests.unit.drafter.scripted import (
+from tests.support.drafters import (
     INFO,
     ScriptedLM,
     asking,
@@ -211,4 +211,6 @@ def test_slots_give_way_in_order_of_use():
     assert slots.acquire(1, 9) == (a, 2)
     slots.release(1)
     slots.release(1)
-    assert slots.in_use == 1
+    # Its slot is free once, and the other session's is not.
+    assert (slots.acquire(4, 9), slots.evictions) == ((a, 0), 1)
+    assert (slots.acquire(5, 9), slots.evictions) == ((b, 0), 2)

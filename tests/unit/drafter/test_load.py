@@ -10,11 +10,11 @@ import torch
 
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.strict import parse
 from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
-from tests.unit.drafter.scripted import asking
+from tests.support.drafters import asking
 
 CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)
 PREFIX = (5, 9, 33, 7, 12, 50, 3, 9)
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16", "float32"])
-@pytest.mark.parametrize("strategy", [p for p in Proposal if p is not Proposal.HYBRID])
+@pytest.mark.parametrize("strategy", list(Proposal))
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_strategy_drafts_the_same_block_again(folder, dtype, strategy, temperature):
     engine = load_engine(DrafterConfig(model=folder, dtype=dtype, cache_tokens=128))

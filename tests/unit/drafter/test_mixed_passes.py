@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from drafter_service.core.lattice import BlockScores
+from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import FirstTokens, Proposal, SamplingParams
-from tests.unit.drafter.scripted import ScriptedLM, asking, counting, engine_of, opening, scores_of
+from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening, scores_of
 
 PREFIX = (3, 4, 5)
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "argmax": {},
     "coupled": {"proposal": Proposal.COUPLED},
     "cps": {"proposal": Proposal.CPS},
@@ -25,7 +26,7 @@ WAYS = {
     "extended": {"proposal": Proposal.COUPLED, "extend": True},
     "opening": {"proposal": Proposal.TREE, "first": FirstTokens.AR, "first_tokens": 9},
 }
-SETTINGS = {"extend": {"block": 2, "confidence": 0.0}}
+SETTINGS: dict[str, Any] = {"extend": {"block": 2, "confidence": 0.0}}
 
 
 def random_script(prefix, num_slots):
@@ -51,9 +52,9 @@ def run(names, temperature, slots=16):
         prefix = (*PREFIX, 1 + sorted(WAYS).index(name))
         request = opening(name, prefix, sampling=sampling_of(temperature), **WAYS[name])
         handles[name] = (engine.open(request)[0], prefix)
-    texts = {name: prefix for name, (_, prefix) in handles.items()}
+    texts: dict[str, tuple[int, ...]] = {name: prefix for name, (_, prefix) in handles.items()}
     known = {name: len(prefix) for name, prefix in texts.items()}
-    found = {name: [] for name in names}
+    found: dict[str, list[Any]] = {name: [] for name in names}
     for _ in range(3):
         requests = [
             (handles[n][0], asking(n, texts[n], min(known[n], len(texts[n])), 4)) for n in names

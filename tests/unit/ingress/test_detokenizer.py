@@ -5,22 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel as ByteLevelSplit
 
-from deployments.ingress.detokenizer import TextStream
-
-
-def byte_tokenizer() -> Tokenizer:
-    """Every byte is one token, so any character outside ASCII is split."""
-    alphabet = sorted(ByteLevelSplit.alphabet())
-    tokenizer = Tokenizer(BPE({char: i for i, char in enumerate(alphabet)}, []))
-    tokenizer.pre_tokenizer = ByteLevelSplit(add_prefix_space=False)
-    tokenizer.decoder = ByteLevel()
-    return tokenizer
-
+from deployments.ingress.stream.detokenizer import TextStream
+from tests.support.tokenizers_by_hand import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 

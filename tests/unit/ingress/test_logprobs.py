@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from deployments.ingress.echo import Written
-from deployments.ingress.logprobs import LogprobsText
-from deployments.ingress.streaming import Delta
+from deployments.ingress.openai.echo import Written
+from deployments.ingress.openai.logprobs import LogprobsText
+from deployments.ingress.stream.sse import Delta
 from foredraft.types import Committed, Origin, TokenLogprobs
-from tests.unit.ingress.test_detokenizer import TOKENIZER
+from tests.support.tokenizers_by_hand import byte_tokenizer
+
+TOKENIZER = byte_tokenizer()
 
 A, B, C = TOKENIZER.encode("abc").ids
 

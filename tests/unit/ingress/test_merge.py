@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from deployments.ingress.merge import merged
+from deployments.ingress.stream.merge import merged
 from foredraft.errors import Unavailable
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from deployments.orchestrator.config import FixedConfig
-from deployments.orchestrator.local import LocalDrafter, LocalVerifier
-from deployments.orchestrator.pipeline import generate
-from deployments.orchestrator.ports import DrafterPort, VerifierPort
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -18,7 +14,11 @@ from foredraft.types import (
     Verdict,
     VerifyOpen,
 )
-from tests.unit.orchestrator.scripted import (
+from orchestrator.drive.pipeline import generate
+from orchestrator.in_process import LocalDrafter, LocalVerifier
+from orchestrator.length.config import FixedConfig
+from orchestrator.ports import DrafterPort, VerifierPort
+from tests.support.peers import (
     MODEL,
     PROMPT,
     Collected,
@@ -28,6 +28,11 @@ from tests.unit.orchestrator.scripted import (
     request,
     true_block,
 )
+
+
+def _settle(answer: asyncio.Future[DraftBlock], block: DraftBlock) -> None:
+    if not answer.done():
+        answer.set_result(block)
 
 
 class DraftRunner:
@@ -45,9 +50,7 @@ class DraftRunner:
         named[request.keep_len :] = request.append
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
         block = true_block(request, tuple(named))
-        asyncio.get_running_loop().call_later(
-            0.001, lambda: answer.done() or answer.set_result(block)
-        )
+        asyncio.get_running_loop().call_soon(_settle, answer, block)
         return answer
 
     def close(self, handle: int) -> None:

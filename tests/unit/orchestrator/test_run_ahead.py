@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from deployments.orchestrator.breaker import Breaker, BreakerState
-from deployments.orchestrator.run_ahead import RunAheadGate, SpeculationCache
-from foredraft.prediction import predict
-from foredraft.prefix import hash_prefix
+from foredraft.decoding.outcomes import predict
+from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, Round
+from orchestrator.breaker import Breaker, BreakerState
+from orchestrator.run_ahead import RunAheadGate
+from orchestrator.session.drafts import SpeculationCache
 
 
 def test_the_outcome_predicted_is_all_kept_and_the_guessed_bonus() -> None:
@@ -54,16 +55,16 @@ def test_the_breaker_opens_probes_and_closes() -> None:
     assert breaker.failed(20.0).succeeded().failed(21.0).state(21.0) is BreakerState.CLOSED
 
 
-def test_the_gate_closes_when_outcomes_are_seldom_foretold_and_opens_again() -> None:
-    gate = RunAheadGate(least=0.25, rho=0.5, start=0.5)
-    share, seen = gate.start, []
-    for foretold in (False, False, True, True, True):
-        share = gate.update(share, foretold)
-        seen.append(gate.is_open(share))
-    # Shares: 0.25, 0.125, 0.5625, ...
+def test_the_gate_closes_when_outcomes_are_seldom_predicted_and_opens_again() -> None:
+    gate = RunAheadGate(min_hit_rate=0.25, rho=0.5, start=0.5)
+    hit_rate, seen = gate.start, []
+    for predicted in (False, False, True, True, True):
+        hit_rate = gate.update(hit_rate, predicted)
+        seen.append(gate.is_open(hit_rate))
+    # Hit rates: 0.25, 0.125, 0.5625, ...
     assert seen == [True, False, True, True, True]
 
 
 def test_a_gate_of_zero_is_always_open() -> None:
-    gate = RunAheadGate(least=0.0)
+    gate = RunAheadGate(min_hit_rate=0.0)
     assert gate.is_open(gate.update(0.0, False))

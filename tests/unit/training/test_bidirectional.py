@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from drafter_service.config import DrafterConfig
-from drafter_service.families.adapter import FamilyDrafter
-from drafter_service.families.attending import Part, Rows, TextAttention
 from drafter_service.load import load_model
-from drafter_service.model.block_causal import BlockCausalConfig, BlockCausalDLM
-from drafter_service.model.port import BlockRequest
-from training.bidirectional import begun, draw, loss, save
-from training.tokenizer import MASK_ID
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.families.adapter import FamilyDrafter
+from drafter_service.models.families.attending import Part, Rows, TextAttention
+from drafter_service.models.port import BlockRequest
+from training.corpus.tokenizer import MASK_ID
+from training.embedded.bidirectional import begun, draw, loss, save
 
 VOCAB = 64
 

@@ -10,13 +10,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from drafter_service.model.block_causal import (
+from drafter_service.models.embedded.block_causal import (
     COMMITTED,
     BlockCausalConfig,
     BlockCausalDLM,
     read_config,
 )
-from training.strip import strip
 
 PREFIX, BLOCK = 23, 5
 
@@ -171,22 +170,3 @@ def test_config_is_strict(model: BlockCausalDLM, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**raw, "family": "other"}))
     with pytest.raises(ValueError, match="other"):
         read_config(tmp_path)
-
-
-def test_a_drafter_without_its_fusion_is_the_one_that_is_told_nothing(tmp_path: Path) -> None:
-    torch.manual_seed(4)
-    shape = {"vocab_size": 64, "hidden_size": 64, "num_heads": 2, "intermediate_size": 64}
-    told = BlockCausalDLM(BlockCausalConfig(**shape, target_layer_ids=(0, 2)))
-    for parameter in told.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    told.save(tmp_path / "told")
-    strip(tmp_path / "told", tmp_path / "stripped")
-    assert read_config(tmp_path / "stripped").target_layer_ids == ()
-    before, after = (
-        BlockCausalDLM.load(tmp_path / name, torch.float32) for name in ("told", "stripped")
-    )
-    rows = (torch.arange(6), torch.arange(6), torch.full((6,), COMMITTED))
-    attend = masked_attend(full_visible(6, 0))
-    assert torch.equal(
-        before.forward_rows(*rows, attend, None), after.forward_rows(*rows, attend, None)
-    )

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from drafter_service.core.ngram_table import NgramTable
-from drafter_service.model.block_causal import BlockCausalDLM
-from drafter_service.model.int8_rows import from_int8_rows, to_int8_rows
-from training.card import MAX_BYTES, changed_files
-from training.prompts import read_prompts
-from training.tokenizer import EOS_ID, MASK_ID, load_tokenizer
+from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from drafter_service.models.embedded.int8_rows import from_int8_rows, to_int8_rows
+from drafter_service.proposals.proxies.ngram_table import NgramTable
+from training.corpus.prompts import read_prompts
+from training.corpus.tokenizer import EOS_ID, MASK_ID, load_tokenizer
+from training.embedded.card import MANIFEST, MAX_BYTES, file_digests
 
 EMBEDDED = Path(__file__).parents[3] / "models" / "embedded"
 
 
 def test_files_are_those_of_the_manifest() -> None:
-    assert changed_files(EMBEDDED) == []
+    assert file_digests(EMBEDDED) == json.loads((EMBEDDED / MANIFEST).read_text())
     assert sum(path.stat().st_size for path in EMBEDDED.rglob("*")) <= MAX_BYTES
 
 

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from training.arpa import BackoffModel, Ints, Words
-from training.kneser_ney import FALLBACK, count_ngrams, discounts, estimate
+from tests.support.backoff import log_probs
+from training.proxy.arpa import BackoffModel, Ints, Words
+from training.proxy.kneser_ney import FALLBACK, count_ngrams, discounts, estimate
 
 WORDS = Words(12)
 Gram = tuple[int, ...]
@@ -87,7 +88,7 @@ def model_of(rows: list[Ints], limits: list[int]) -> BackoffModel:
 
 
 def probability(model: BackoffModel, word: int, context: Gram) -> float:
-    return float(10 ** model.log_probs([np.array([*context, word])])[-1])
+    return float(10 ** log_probs(model, [np.array([*context, word])])[-1])
 
 
 CASES = [

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from drafter_service.core.ngram_table import NgramTable
-from training.arpa import Ints, Words
+from drafter_service.proposals.proxies.ngram_table import NgramTable
+from tests.support.backoff import log_probs
+from tests.support.ngram_table_oracle import score
 from training.cli import app
-from training.generate import TOP, Continuations
-from training.proxy import proxy_rows, split_texts, to_table, train_proxy
-from training.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.corpus.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
+from training.embedded.generate import TOP, Continuations
+from training.proxy.arpa import Ints, Words
+from training.proxy.proxy import proxy_rows, split_texts, to_table, train_proxy
 
 WORDS = Words(30)
 
@@ -36,7 +38,6 @@ def write_work(folder: Path, vocab: int) -> None:
         np.zeros(4, np.float32),
         top.astype(np.uint16),
         top.astype(np.float16),
-        np.zeros((4, 12, 0), np.uint16),
     )
     shard.save(folder / "continuations" / "0000.npz")
 
@@ -71,9 +72,9 @@ def test_table_says_what_the_model_says(tmp_path: Path) -> None:
     words = np.arange(WORDS.size)
     for context in ([], [3], [29], [0, 0], [1, 0], [29, 28]):
         rows = [np.array([*context, word]) for word in words]
-        expected = [float(model.log_probs([row])[-1]) * np.log(10) for row in rows]
-        assert table.score(context, words) == pytest.approx(expected, abs=1e-5), context
-        assert stored.score(context, words) == pytest.approx(expected, abs=0.01), context
+        expected = [float(log_probs(model, [row])[-1]) * np.log(10) for row in rows]
+        assert score(table, context, words) == pytest.approx(expected, abs=1e-5), context
+        assert score(stored, context, words) == pytest.approx(expected, abs=0.01), context
     with pytest.raises(FileNotFoundError):
         NgramTable.load(tmp_path / "absent")
 

@@ -8,7 +8,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from training.cli import app
-from training.target_model import load_target
+from training.embedded.target_model import load_target
 
 
 def test_a_model_has_the_shape_and_the_name_asked_for(tmp_path: Path) -> None:

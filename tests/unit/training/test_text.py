@@ -7,10 +7,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 from transformers import AutoTokenizer
 
-from training.corpus import Document, line_windows, read_clean
-from training.held_out import held_out_module
-from training.prompts import document_prompts
-from training.tokenizer import (
+from training.corpus.corpus import Document, line_windows, read_clean
+from training.corpus.held_out import held_out_module
+from training.corpus.prompts import document_prompts
+from training.corpus.tokenizer import (
     EOS_ID,
     MASK_ID,
     encode_documents,

@@ -1,0 +1,200 @@
+"""DiffuSpec Tables 2 and 4, CPS and ADL with and without each other, and Fig. 4, time by stage."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from bench.papers import plots, theirs
+from bench.papers.alternate import alternate
+from bench.papers.claims import Claim, higher, printed, that
+from bench.papers.experiment import Experiment, family_table, raw
+from bench.papers.experiments.diffuspec_methods import SPS
+from bench.papers.report import Section, Table, number, times
+from bench.papers.settings import ADL, SEARCH, SPS_K, K, fixed
+from bench.papers.stats import (
+    families,
+    macro,
+    mat,
+    of_family,
+    pooled_mat,
+    repeated,
+    speedup,
+    values,
+)
+from bench.papers.ways import Column, Sample
+
+# A stage below this share of a round is minor.
+_MINOR = 0.05
+
+
+async def ablation(experiment: Experiment) -> list[Section]:
+    """Measure CPS and ADL with and without each other, and where a round's time goes."""
+    pair, plan = experiment.pair, experiment.plan
+    searching = await pair.drafter(cps=SEARCH)
+    names = {
+        (True, True): "CPS, ADL",
+        (True, False): f"CPS, k={K}",
+        (False, True): "argmax, ADL",
+        (False, False): f"argmax, k={K}",
+    }
+    ways = [
+        pair.way(
+            name,
+            searching,
+            proposal="cps" if cps else "argmax",
+            adl=ADL if adl else fixed(K),
+        )
+        for (cps, adl), name in names.items()
+    ]
+    sps = pair.way(SPS, proposal="ar", adl=fixed(SPS_K))
+    columns = await alternate(pair, experiment.prompts, [*ways, sps], 0.0, plan.tokens)
+    both = {key: columns[name] for key, name in names.items()}
+    means = {name: theirs.DIFFUSPEC_TABLE_2[key] for key, name in names.items()}
+    return [
+        Section(
+            "DiffuSpec Tables 2 and 4: CPS and ADL, with and without",
+            f"Temperature 0, {plan.tokens} tokens after each of {len(experiment.prompts)} prompts. "
+            "Without CPS a draft is each slot's best candidate; without ADL it always has "
+            f"{K} tokens.",
+            (
+                family_table(columns, ways, 0.0, means, "Table 2:"),
+                _table_4(both),
+                _their_table_4(),
+            ),
+            _claims_2(both),
+            figures=raw(columns),
+        ),
+        _figure_4(experiment, both, columns[SPS]),
+    ]
+
+
+def _table_4(both: dict[tuple[bool, bool], Column]) -> Table:
+    groups = families(both[True, True])
+    rows = tuple(
+        (
+            *_marks(key),
+            *(
+                f"{pooled_mat(of_family(column, group)):.2f} / "
+                f"{median(values(of_family(column, group), speedup)):.2f}x / "
+                f"{repeated(of_family(column, group)):.0%}"
+                for group in groups
+            ),
+        )
+        for key, column in both.items()
+    )
+    caption = "Table 4, here: MAT / speedup / repetition."
+    return Table(("CPS", "ADL", *groups), rows, caption)
+
+
+def _their_table_4() -> Table:
+    rows = tuple(
+        (*_marks(key), *(f"{number(f.mat)} / {times(f.speedup)}" for f in figures))
+        for key, figures in theirs.DIFFUSPEC_TABLE_4.items()
+    )
+    head = ("CPS", "ADL", *theirs.DIFFUSPEC_TASKS)
+    return Table(head, rows, "Table 4, theirs: MAT / speedup.")
+
+
+def _marks(key: tuple[bool, bool]) -> tuple[str, str]:
+    cps, adl = key
+    return "yes" if cps else "no", "yes" if adl else "no"
+
+
+def _claims_2(both: dict[tuple[bool, bool], Column]) -> tuple[Claim, ...]:
+    all_on, cps, adl, none = (both[key] for key in theirs.DIFFUSPEC_TABLE_2)
+    t_all, t_cps, t_adl, t_none = theirs.DIFFUSPEC_TABLE_2.values()
+    with_cps, with_adl = {"with": t_cps, "without": t_none}, {"with": t_adl, "without": t_none}
+    speeds = {key: macro(column, speedup) for key, column in both.items()}
+    gains = [speeds[key] - speeds[False, False] for key in ((True, False), (False, True))]
+    return (
+        higher("CPS raises MAT", printed(mat, with_cps), cps, none, mat),
+        higher("CPS raises speed", printed(speedup, with_cps), cps, none, speedup),
+        higher("ADL raises MAT", printed(mat, with_adl), adl, none, mat),
+        higher("ADL raises speed", printed(speedup, with_adl), adl, none, speedup),
+        higher(
+            "both together are faster than neither",
+            printed(speedup, {"both": t_all, "neither": t_none}),
+            all_on,
+            none,
+            speedup,
+        ),
+        that(
+            "CPS gains more speed than ADL",
+            printed(speedup, {"neither": t_none, "CPS": t_cps, "ADL": t_adl}),
+            f"CPS {gains[0]:+.2f}x, ADL {gains[1]:+.2f}x",
+            gains[0] > max(gains[1], 0),
+        ),
+    )
+
+
+def _drafting_ms(sample: Sample) -> float:
+    return 1e3 * sample.decoded.drafting_s / max(1, sample.decoded.run.draft_rounds)
+
+
+def _verifying_ms(sample: Sample) -> float:
+    return 1e3 * sample.decoded.verifying_s / max(1, sample.decoded.run.draft_rounds)
+
+
+def _figure_4(
+    experiment: Experiment, both: dict[tuple[bool, bool], Column], sps: Column
+) -> Section:
+    """Return the time by stage: what CPS costs is what drafting takes more than with argmax."""
+    cps, argmax = both[True, False], both[False, False]
+    names: list[str] = []
+    stages: dict[str, list[float]] = {"drafting": [], "CPS": [], "verification": []}
+    for group in families(cps):
+        drafting, plainly, by_token, verifying, verifying_sps = (
+            median(values(of_family(column, group), measure))
+            for column, measure in (
+                (cps, _drafting_ms),
+                (argmax, _drafting_ms),
+                (sps, _drafting_ms),
+                (cps, _verifying_ms),
+                (sps, _verifying_ms),
+            )
+        )
+        names += [f"{group}: SPS", f"{group}: DiffuSpec"]
+        stages["drafting"] += [by_token, min(plainly, drafting)]
+        stages["CPS"] += [0.0, max(0.0, drafting - plainly)]
+        stages["verification"] += [verifying_sps, verifying]
+    path = experiment.plot("diffuspec_figure4")
+    plots.stacked(path, stages, names)
+    rows = tuple(
+        (name, *(f"{stages[stage][i]:.2f}" for stage in stages), _percent(_cps_share(stages, i)))
+        for i, name in enumerate(names)
+    )
+    shares = [_cps_share(stages, i) for i in range(1, len(names), 2)]
+    return Section(
+        "DiffuSpec Fig. 4: time by stage",
+        "Median compute of a round in the drafter and in the verifier, in ms, prompts included; "
+        f"both draft {K} tokens (SPS {SPS_K}). CPS is what drafting takes more than with argmax, "
+        "whose passes are the same. The paper draws bars; its text names CPS's share.",
+        (Table(("family: method", *(f"{stage}, ms" for stage in stages), "CPS share"), rows),),
+        (
+            that(
+                f"path search is minor overhead (under {_MINOR:.0%} of a round)",
+                _percent(theirs.DIFFUSPEC_CPS_SHARE),
+                f"{_percent(median(shares))}, the median of the families",
+                median(shares) < _MINOR,
+            ),
+            higher(
+                "drafting in one pass takes less time than SPS's, in ms",
+                "said in Sec. 5.1",
+                sps,
+                argmax,
+                _drafting_ms,
+            ),
+        ),
+        (path.name,),
+        stages | {"names": names},
+    )
+
+
+def _cps_share(stages: dict[str, list[float]], index: int) -> float:
+    whole = sum(lengths[index] for lengths in stages.values())
+    return stages["CPS"][index] / whole if whole else 0.0
+
+
+def _percent(share: float) -> str:
+    """Return a small share with a decimal."""
+    return f"{share:.1%}"

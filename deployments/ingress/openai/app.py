@@ -1,0 +1,88 @@
+"""The HTTP ingress as a Serve deployment: OpenAI completions over the orchestrator."""
+
+# Serve pickles the decorated class by value at once: annotations must not be postponed, and what
+# its methods use must be defined above it or imported.
+
+import asyncio
+import uuid
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+from tokenizers import Tokenizer
+
+from deployments.config import ForedraftConfig
+from deployments.ingress.openai.completions import Completions
+from deployments.ingress.openai.routes import application
+from deployments.observability.metrics import Metrics
+from deployments.preflight import check_tokenizer
+from deployments.serve.platform import pin, prepare_replica
+from deployments.serve.routing import PinnedReplicas
+from drafter_service.client import DrafterClient
+from foredraft.types import ModelInfo
+from orchestrator.session.compatibility import why_incompatible
+from verifier_service.client import VerifierClient
+
+_STATUS_TIMEOUT_S = 2.0
+
+
+@serve.ingress()
+class Ingress:
+    """Serves the routes in a replica; its target is whatever the verifiers serve at its start."""
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, config: ForedraftConfig, drafters: DeploymentHandle, verifiers: DeploymentHandle
+    ) -> None:
+        prepare_replica()
+        pin(config.ingress.pin_cpus)
+        self._instance = uuid.uuid4().hex
+        self._handles = {"drafter": drafters, "verifier": verifiers}
+        target: ModelInfo = await verifiers.info.remote()
+        check_tokenizer(config.tokenizer_file, target.tokenizer_hash, target.name)
+        self._completions = Completions(
+            config.name,
+            target,
+            Tokenizer.from_file(str(config.tokenizer_file)),
+            config.orchestrator,
+            PinnedReplicas(drafters, DrafterClient),
+            PinnedReplicas(verifiers, VerifierClient),
+            Metrics().ended,
+        )
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Return the app, once the replica is made."""
+        return application(self._completions, self._health)
+
+    def instance(self) -> str:
+        """Return what /health calls this replica, so that one can know whose answer that is."""
+        return self._instance
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new requests; return when those under way have ended, at the latest then."""
+        await self._completions.stopping.drain(grace_s)
+
+    async def _health(self) -> dict[str, Any] | None:
+        verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))
+        if verifier is None:
+            return None
+        refusal = drafter and why_incompatible(drafter[0], verifier[0])
+        return {
+            "instance": self._instance,
+            "verifier": _described(*verifier),
+            "drafter": drafter and _described(*drafter) | {"refused": refusal},
+        }
+
+    async def _status(self, service: str) -> tuple[ModelInfo, dict[str, float]] | None:
+        call = self._handles[service].status.remote()
+        try:
+            found: tuple[ModelInfo, dict[str, float]] = await asyncio.wait_for(
+                call, _STATUS_TIMEOUT_S
+            )
+        except Exception:  # noqa: BLE001 - whatever Ray raises, the replica cannot answer
+            return None
+        return found
+
+
+def _described(model: ModelInfo, stats: dict[str, float]) -> dict[str, Any]:
+    return {"model": model.name, "numerics": model.numerics, **stats}

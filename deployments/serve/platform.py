@@ -1,0 +1,125 @@
+"""Everything of Ray that is alpha, private or set through its environment, in one place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from foredraft.errors import Unavailable
+
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
+log = logging.getLogger(__name__)
+
+# Ray runs its workers at nice 15 unless told otherwise, which starves decoding beside any load.
+# Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
+_ENVIRONMENT = {
+    "RAY_worker_niceness": "0",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+def prepare_environment() -> None:
+    """Set what Ray reads from the environment; call it before Ray is imported or started."""
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+
+
+def check_environment() -> None:
+    """Warn where Ray was started without what prepare_environment sets, as by `serve run`."""
+    missing = [f"{key}={value}" for key, value in _ENVIRONMENT.items() if key not in os.environ]
+    if missing:
+        log.warning("Ray was started without %s; `foredraft serve` sets them", " ".join(missing))
+
+
+def prepare_replica() -> None:
+    """Make up in a replica's process for what Ray was started without, as far as that can be."""
+    prepare_environment()
+    if hasattr(os, "setpriority"):
+        wanted = int(os.environ["RAY_worker_niceness"])  # noqa: SIM112 - Ray's spelling
+        try:
+            if os.getpriority(os.PRIO_PROCESS, 0) > wanted:
+                os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        except PermissionError:
+            log.warning("this replica's niceness is above %d, and any load will slow it", wanted)
+
+
+def started_here() -> bool:
+    """Return whether this process started the Ray cluster that it is connected to."""
+    from ray._private import worker
+
+    node = worker._global_node
+    return node is not None and bool(node.head)
+
+
+def call_every_replica(
+    handle: DeploymentHandle[Any], method: str, *args: Any, timeout_s: float
+) -> list[Any]:
+    """Return what a method answers in each of a deployment's replicas.
+
+    Serve's handles block in no thread that runs an event loop, as its caller's may.
+    """
+    with ThreadPoolExecutor(1) as caller:
+        call = caller.submit(
+            lambda: list(handle.broadcast(method, *args).results(timeout_s=timeout_s))
+        )
+        return call.result()
+
+
+def deployment_failures(application: str) -> list[str]:
+    """Return why the application's deployments failed, a line for each that did.
+
+    Serve's message holds a replica's traceback, whose last line says what happened.
+    """
+    from ray import serve
+
+    found = serve.status().applications.get(application)
+    failures = []
+    for name, deployment in found.deployments.items() if found else ():
+        if "Traceback" in deployment.message:
+            lines = [line for line in deployment.message.splitlines() if line.strip()]
+            failures.append(f"{name}: {lines[-1].strip()}")
+    return failures
+
+
+def pin(cpus: tuple[int, ...]) -> None:
+    """Keep this thread, and those it starts, to the CPUs; ones that do not exist are left out.
+
+    Only Linux can do that: elsewhere nothing is done.
+    """
+    present = os.sched_getaffinity(0).intersection(cpus) if sys.platform == "linux" else ()
+    if present:
+        os.sched_setaffinity(0, present)
+
+
+async def choose_replica(handle: DeploymentHandle[Any], timeout_s: float) -> Mapping[str, Any]:
+    """Return the metadata of a replica that Serve picks; its slot is released at once.
+
+    The call runs in an empty context: inside a request, Serve indexes pending calls by the parent's
+    request id and concurrent ones would wait for each other for ever. Raises Unavailable when no
+    replica is running within timeout_s.
+    """
+
+    async def choose() -> Mapping[str, Any]:
+        async with handle.describe.choose_replica() as selection:
+            return dict(selection.replica_metadata or {})
+
+    task = asyncio.get_running_loop().create_task(choose(), context=contextvars.Context())
+    done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    if not done:
+        task.cancel()
+        raise Unavailable("no replica is running")
+    metadata = task.result()
+    if "grpc" not in metadata:
+        raise Unavailable("the replica is still starting")
+    return metadata

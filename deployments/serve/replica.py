@@ -1,0 +1,83 @@
+"""A drafter or a verifier as a Serve replica: Serve places it, sessions reach it by gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from importlib import import_module
+from typing import Any
+
+import ray
+
+from deployments.serve.platform import pin, prepare_replica
+from deployments.serve.ranks import RayRanks
+from drafter_service.client import DrafterClient
+from foredraft.types import ModelInfo
+
+log = logging.getLogger(__name__)
+
+
+class ModelServiceReplica:
+    """Runs one service's gRPC server in a replica's event loop.
+
+    package is "drafter_service" or "verifier_service"; config is its own validated configuration.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, package: str, config: Any, pin_cpus: tuple[int, ...], drain_s: float
+    ) -> None:
+        # Imported by name and here: the process that builds the application must not load torch.
+        server = import_module(f"{package}.server")
+        prepare_replica()
+        pin(pin_cpus)
+        # One interface only: the address that the cluster knows this node by.
+        self._host = ray.util.get_node_ip_address()
+        self._drain_s = drain_s
+        config = config.model_copy(update={"host": self._host})
+        parts: dict[str, Any] = {}
+        if package == "verifier_service":
+            parts["connect"] = DrafterClient
+            if config.tensor_parallel > 1:
+                parts["start_ranks"] = RayRanks
+        self._server = await server.serve(config, **parts)
+        self._watch = asyncio.create_task(self._exit_when_broken())
+
+    def describe(self) -> None:
+        """Exists to be routed to: choosing a replica for it chooses the session's home."""
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Serve asks once, when the replica is ready; sessions connect to the address."""
+        return {"grpc": f"{self._host}:{self._server.port}"}
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What Serve cannot see, because sessions bypass it."""
+        stats: dict[str, float] = self._server.stats()
+        return stats
+
+    def info(self) -> ModelInfo:
+        """The model, with its measured numerics."""
+        info: ModelInfo = self._server.info
+        return info
+
+    def status(self) -> tuple[ModelInfo, dict[str, float]]:
+        """The model and the load, for /health."""
+        return self.info(), self.record_autoscaling_stats()
+
+    async def _exit_when_broken(self) -> None:
+        """End the process once its engine or a rank is lost.
+
+        Its sessions move at once then, and Serve replaces it sooner than failed checks would.
+        """
+        log.error("the replica ends: %s", await self._server.broken())
+        os._exit(1)
+
+    async def check_health(self) -> None:
+        """Raise when the engine's worker has died, so that Serve replaces the replica."""
+        self._server.check_health()
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica stops: sessions are asked to move, then cut."""
+        self._watch.cancel()
+        await self._server.drain(self._drain_s)
+        await self._server.stop()

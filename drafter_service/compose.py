@@ -1,0 +1,182 @@
+"""Which strategy a session gets, by the names of its proposal and parameters."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from drafter_service.config import DrafterConfig
+from drafter_service.models.compiled.noise import best_noise
+from drafter_service.models.compiled.searches import NativeBeam, NativeTree
+from drafter_service.models.port import Capabilities
+from drafter_service.proposals.causal_scorer import CausalScorer, EdgeScorer, Mixture, Uniform
+from drafter_service.proposals.context_ngram import ContextNgram
+from drafter_service.proposals.denoising import Denoiser
+from drafter_service.proposals.draft_tree import TreeParams, TreeSearch, grow
+from drafter_service.proposals.path_search import BeamSearch, PathSearch, SearchParams
+from drafter_service.proposals.proposals import argmax_path, coupled_path, cps_path, tree_block
+from drafter_service.proposals.sampled import sampled_path
+from drafter_service.strategies import (
+    Autoregressive,
+    Diffusion,
+    Draw,
+    Extended,
+    ExtendParams,
+    Lookup,
+    Opening,
+    Strategy,
+)
+from foredraft.errors import InvalidRequest
+from foredraft.types import DraftOpen, FirstTokens, Proposal, SamplingParams
+from foredraft_kernels.structs import MAX_WIDTH
+
+_NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)
+
+
+class Strategies:
+    """Makes a session's strategy; what all sessions share is made once.
+
+    loaded are the weighted parts of path search's proxy that come from files; kernels are the
+    compiled searches, where they were built.
+    """
+
+    def __init__(
+        self,
+        config: DrafterConfig,
+        capabilities: Capabilities,
+        loaded: Sequence[tuple[float, CausalScorer]] = (),
+        kernels: ctypes.CDLL | None = None,
+    ) -> None:
+        self._config, self._capabilities = config, capabilities
+        cps, extend = config.cps, config.extend
+        params = SearchParams(cps.tau, cps.max_candidates, cps.weight, cps.beam)
+        self._path_search = self._beam_search(params, loaded, kernels)
+        self._tree = TreeParams(**config.tree.model_dump())
+        self._noise = best_noise(kernels)
+        self._tree_search: TreeSearch = grow if kernels is None else NativeTree(kernels)
+        block = min(extend.block, capabilities.max_block - 1)
+        self._extend = ExtendParams(block, extend.confidence, extend.max_tokens)
+
+    def make(self, request: DraftOpen) -> Strategy:
+        """Return the strategy that the request asks for; raise InvalidRequest naming a param."""
+        self._check(request)
+        proposal, params = request.proposal, request.params
+        if proposal is Proposal.AR:
+            strategy: Strategy = self._autoregressive(request)
+        elif proposal is Proposal.LOOKUP:
+            strategy = self._lookup()
+        else:
+            strategy = self._diffusion(request)
+        until = len(request.prefix) + params.first_tokens
+        match params.first:
+            case FirstTokens.AR:
+                return Opening(self._autoregressive(request), strategy, until)
+            case FirstTokens.LOOKUP:
+                return Opening(self._lookup(), strategy, until)
+            case FirstTokens.DIFFUSION:
+                return strategy
+
+    def _check(self, request: DraftOpen) -> None:
+        proposal, params = request.proposal, request.params
+        if params.steps > 1 and proposal in _NO_DENOISING:
+            raise InvalidRequest(
+                f"params.steps must be 1: {proposal} denoises nothing", param="params.steps"
+            )
+        if params.steps > 1 and not self._capabilities.partial_blocks:
+            raise InvalidRequest(
+                "params.steps must be 1: this drafter's model, as it runs here, cannot condition"
+                " on partly filled blocks",
+                param="params.steps",
+            )
+        if self._capabilities.features_hash:
+            self._check_behind_text(request)
+        if params.extend and proposal in (*_NO_DENOISING, Proposal.TREE):
+            raise InvalidRequest(
+                f"params.extend must be false: {proposal} drafts no path of diffusion blocks",
+                param="params.extend",
+            )
+
+    def _check_behind_text(self, request: DraftOpen) -> None:
+        """Raise InvalidRequest for a strategy whose passes read tokens that were drafted before."""
+        params = request.params
+        for param, asked in (
+            ("proposal", request.proposal is Proposal.AR),
+            ("params.first", params.first is FirstTokens.AR),
+            ("params.extend", params.extend),
+        ):
+            if asked:
+                raise InvalidRequest(
+                    f"{param} drafts behind drafted tokens: of those, this drafter's model would"
+                    " need the target's features",
+                    param=param,
+                )
+
+    def _diffusion(self, request: DraftOpen) -> Strategy:
+        # What the target's noise must not decide is decided without it, at any temperature.
+        alone = request.proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
+        favours = SamplingParams() if alone else request.sampling
+        denoiser = Denoiser(request.params.steps, favours)
+        draw, slots = self._draw(request.proposal, request.sampling), self._capabilities.max_block
+        if request.params.extend:
+            return Extended(denoiser, draw, favours, self._extend)
+        if request.proposal is Proposal.TREE:
+            return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
+        return Diffusion(denoiser, draw, slots)
+
+    def _draw(self, proposal: Proposal, sampling: SamplingParams) -> Draw:
+        """Return how a proposal makes a block of a denoised block's scores."""
+        eos = self._capabilities.eos
+        match proposal:
+            case Proposal.ARGMAX:
+                return lambda scores, count, text, start: argmax_path(scores, count, eos)
+            case Proposal.COUPLED:
+                return lambda scores, count, text, start: coupled_path(
+                    scores, count, eos, sampling, len(text)
+                )
+            case Proposal.SAMPLED:
+                most = self._config.sampled.candidates
+                return lambda scores, count, text, start: sampled_path(
+                    scores, count, eos, sampling, len(text), start, most
+                )
+            case Proposal.CPS:
+                return lambda scores, count, text, start: cps_path(
+                    scores, count, eos, sampling, text, self._path_search
+                )
+            case Proposal.TREE:
+                return lambda scores, count, text, start: tree_block(
+                    scores, count, eos, sampling, text, self._tree, self._tree_search, self._noise
+                )
+        raise AssertionError(f"{proposal} is drawn from no denoised block")
+
+    def _autoregressive(self, request: DraftOpen) -> Autoregressive:
+        sampled = request.proposal is Proposal.SAMPLED
+        proposal = Proposal.SAMPLED if sampled else Proposal.COUPLED
+        c = self._capabilities
+        return Autoregressive(self._draw(proposal, request.sampling), c.eos, c.max_block - 1)
+
+    def _lookup(self) -> Lookup:
+        lookup = self._config.lookup
+        return Lookup(self._capabilities.eos, lookup.shortest, lookup.max_tokens)
+
+    def _beam_search(
+        self,
+        params: SearchParams,
+        loaded: Sequence[tuple[float, CausalScorer]],
+        kernels: ctypes.CDLL | None,
+    ) -> PathSearch:
+        """Return path search by the configured mixture, compiled if that has no loaded part."""
+        config = self._config.cps.scorer
+        ngram = ContextNgram(
+            self._capabilities.vocab_size, config.context_order, config.context_window
+        )
+        parts: list[tuple[float, CausalScorer]] = [
+            (config.edge, EdgeScorer()),
+            (config.context, ngram),
+            *loaded,
+        ]
+        used = [(weight, part) for weight, part in parts if weight > 0]
+        if not used:
+            return BeamSearch(Uniform(), params)
+        if kernels is None or loaded or self._config.candidates > MAX_WIDTH:
+            return BeamSearch(Mixture(used), params)
+        return NativeBeam(kernels, params, config.edge, config.context, ngram)

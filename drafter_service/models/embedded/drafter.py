@@ -1,0 +1,88 @@
+"""The embedded drafter (block_causal.py, fused.py) on torch behind the DiffusionLM port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+
+from drafter_service.models.candidates import candidates
+from drafter_service.models.embedded.block_causal import BlockCausalConfig
+from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.port import BlockRequest, Capabilities
+from drafter_service.proposals.lattice import BlockScores
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """How much is held: `slots` sessions of `tokens` tokens each, mask slots included."""
+
+    slots: int
+    tokens: int
+
+
+def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
+    """Return what a model of the family can do with such a cache."""
+    return Capabilities(
+        name=config.family,
+        vocab_size=config.vocab_size,
+        max_len=config.max_position_embeddings,
+        eos=config.eos_token_id,
+        max_block=config.max_block,
+        prefix_kv="exact",
+        cache_slots=cache.slots,
+        cache_tokens=min(cache.tokens, config.max_position_embeddings),
+        mask=config.mask_token_id,
+    )
+
+
+class EmbeddedDrafter:
+    """Runs the embedded family for many sessions in one pass over preallocated key-value caches.
+
+    Rows of a session are its new committed tokens, then its mask slots. Both write their keys and
+    values behind the cached ones; those of the mask slots are overwritten by the next pass.
+    """
+
+    def __init__(
+        self,
+        model: FusedBlockCausal,
+        cache: CacheShape,
+        candidates: int,
+        cache_dtype: torch.dtype,
+    ) -> None:
+        config = model.config
+        self._model = model
+        self._candidates = min(candidates, config.vocab_size - 1)
+        self.capabilities = replace(capabilities(config, cache), partial_blocks=True)
+        tokens = self.capabilities.cache_tokens
+        shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
+        # Pages of an empty tensor take memory only once they are written.
+        self._keys = torch.empty(shape, dtype=cache_dtype)
+        self._values = torch.empty(shape, dtype=cache_dtype)
+
+    @torch.inference_mode()
+    def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
+        """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
+        states = self._model.forward(requests, self._keys, self._values)
+        config = self._model.config
+        log_q, tokens = candidates(
+            self._model.logits(states),
+            requests,
+            self._candidates,
+            config.mask_token_id,
+            config.eos_token_id,
+        )
+        previous = torch.empty_like(tokens)
+        previous[1:] = tokens[:-1]
+        ends = list(accumulate(r.num_slots for r in requests))
+        for r, end in zip(requests, ends, strict=True):
+            # The rows of a block's first slot are all for the last token of its prefix.
+            previous[end - r.num_slots : end][:1] = r.tokens[-1]
+        edge = self._model.edges(states, previous, tokens)
+        parts = (tokens.numpy(), log_q.numpy(), edge.numpy())
+        return [
+            BlockScores(*(part[end - r.num_slots : end] for part in parts))
+            for r, end in zip(requests, ends, strict=True)
+        ]

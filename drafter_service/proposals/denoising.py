@@ -1,0 +1,95 @@
+"""A drafting method's passes: how it asks for them, and how a block is denoised in them. Pure.
+
+A method is a generator that yields its passes one by one. So one loop (engine.py) can run many
+sessions' methods side by side, each in as many passes as it needs, and let their next passes share
+one forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from drafter_service.proposals.lattice import BlockScores, Floats, Ints
+from drafter_service.proposals.proposals import process_rows, shared_noise, walk
+from foredraft.types import SamplingParams
+
+MASK = -1
+"""In Pass.filled: a slot that holds no token yet."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Asks for the candidates of num_slots slots, at least one, after text.
+
+    text is the session's context and then what the method drafted so far; each pass's text begins
+    with the one before. filled[j] is the token that slot j already holds, or MASK; empty means that
+    all slots are masks.
+    """
+
+    text: Sequence[int]
+    num_slots: int
+    filled: tuple[int, ...] = ()
+
+
+Passes = Generator[Pass, BlockScores, T]
+"""Yields the passes it needs, is sent each one's scores, and returns what they come to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denoiser:
+    """Scores a block in S passes (DiffuSpec Eq. 4, SpecDiff's T), most confident slots first.
+
+    Pass s = 1..S-1 fixes U_s, the ceil(|Omega| / (S - s + 1)) most confident of the undecided slots
+    Omega, to their tokens on the greedy walk, and the next pass sees those as text; what is still
+    undecided is left to the last pass. A fixed slot's scores are all for its token. No more passes
+    are made than there are slots. Eq. 4 takes each slot's likeliest token by itself, which is the
+    walk's where a family has no edge head. sampling gives the confidence (log_odds).
+    """
+
+    steps: int
+    sampling: SamplingParams
+
+    def denoise(self, text: Sequence[int], num_slots: int) -> Passes[BlockScores]:
+        """Return the last pass's scores of num_slots slots after text."""
+        filled = np.full(num_slots, MASK)
+        scores = yield Pass(text, num_slots)
+        for left in range(min(self.steps, num_slots) - 1, 0, -1):
+            path, columns = walk(scores, self.sampling, len(text))
+            confidence = log_odds(scores, np.array(columns), self.sampling, len(text))
+            undecided = np.flatnonzero(filled == MASK)
+            order = np.argsort(-confidence[undecided], kind="stable")
+            fixed = undecided[order[: -(-len(undecided) // (left + 1))]]
+            filled[fixed] = np.array(path)[fixed]
+            scores = yield Pass(text, num_slots, tuple(filled.tolist()))
+        return scores
+
+
+def log_odds(scores: BlockScores, columns: Ints, sampling: SamplingParams, position: int) -> Floats:
+    """Return log P(slot j, at position + j, takes candidate columns[j] after the one before), [d].
+
+    columns [d] are a path over the first d slots. P is the softmax over slot j's candidates of
+    log q + edge, above temperature 0 with the target's T, filters and noise: what its own draw will
+    likeliest be.
+    """
+    slots = np.arange(len(columns))
+    logits = scores.log_q[slots]
+    if scores.edge is not None:
+        # Slot 0's rows are all alike.
+        logits = logits + scores.edge[slots, np.roll(columns, 1)]
+    odds = process_rows(logits, sampling) + shared_noise(scores, sampling, position)[slots]
+    odds = odds - odds.max(1, keepdims=True)
+    return np.asarray(odds[slots, columns] - np.log(np.exp(odds).sum(1)))
+
+
+def least_confidence(
+    scores: BlockScores, tokens: Sequence[int], sampling: SamplingParams, position: int
+) -> float:
+    """Return the least probability (log_odds) of tokens, one for each of the first slots."""
+    found = scores.tokens[: len(tokens)] == np.array(tokens)[:, None]
+    return float(np.exp(log_odds(scores, found.argmax(1), sampling, position).min()))

@@ -1,0 +1,213 @@
+"""The proposal strategies: from one diffusion pass to the tokens of a block. Pure functions.
+
+None of them can change the output: the verifier keeps a drafted token only while it equals its own,
+which is exact for every proposal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drafter_service.proposals.draft_tree import Tree, TreeParams, TreeScores, TreeSearch, grow
+from drafter_service.proposals.lattice import (
+    NEVER,
+    BlockScores,
+    Floats,
+    generated_len,
+)
+from drafter_service.proposals.path_search import PathSearch
+from foredraft.decoding.tree import first_branch
+from foredraft.noise.gumbel import Noise, gumbel
+from foredraft.types import Candidates, SamplingParams
+
+NO_GUESS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A block's tokens, DiffuSpec's L_gen (Eq. 8), and the guess of the token after the block.
+
+    A path's tokens end at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is
+    where the pass had no slot for it. parents are empty for a path; a tree's guess is for the token
+    after its first branch. q[i] is what token i was drawn from; empty if one-hot.
+    """
+
+    tokens: tuple[int, ...]
+    generated_len: int
+    bonus_guess: int
+    parents: tuple[int, ...] = ()
+    q: tuple[Candidates, ...] = ()
+
+
+def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
+    """Return each slot's best candidate by itself; scores has up to num_tokens + 1 slots."""
+    return split_path(scores.tokens[:, 0].tolist(), scores, num_tokens, eos)
+
+
+def coupled_path(
+    scores: BlockScores, num_tokens: int, eos: int, sampling: SamplingParams, position: int
+) -> Drafted:
+    """Return the path that the drafter draws with the target's noise, token by token.
+
+    Slot j takes argmax of processed (log q + edge after the token just chosen) / T + g(seed,
+    position + j, v) over its candidates; at temperature 0 there is no noise. With q near p it
+    agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
+    """
+    path, _ = walk(scores, sampling, position, eos)
+    return split_path(path, scores, num_tokens, eos)
+
+
+def walk(
+    scores: BlockScores, sampling: SamplingParams, position: int, eos: int | None = None
+) -> tuple[list[int], list[int]]:
+    """Return coupled_path's tokens and their columns, up to the first eos, if that is given."""
+    noise = shared_noise(scores, sampling, position)
+    path: list[int] = []
+    columns: list[int] = []
+    chosen = 0
+    for slot, row in enumerate(scores.tokens):
+        logits = scores.log_q[slot]
+        if scores.edge is not None:
+            logits = logits + scores.edge[slot, chosen]
+        chosen = int(np.argmax(process(logits, sampling) + noise[slot]))
+        columns.append(chosen)
+        path.append(int(row[chosen]))
+        if path[-1] == eos:
+            break
+    return path, columns
+
+
+def cps_path(
+    scores: BlockScores,
+    num_tokens: int,
+    eos: int,
+    sampling: SamplingParams,
+    context: Sequence[int],
+    search: PathSearch,
+) -> Drafted:
+    """Return the best path that search finds through the block (DiffuSpec Sec. 4.2).
+
+    context is the whole prefix.
+    Above temperature 0 the scores carry the target's noise, so the path is a deterministic function
+    of prefix and seed that is likelier to agree with the target's draws.
+    """
+    noise = shared_noise(scores, sampling, len(context))
+    if _filters(sampling):
+        allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
+        noise = np.where(allowed, noise, NEVER)
+    path = search(scores, noise, context, sampling.temperature, eos)
+    return split_path(path, scores, num_tokens, eos)
+
+
+def tree_block(
+    scores: BlockScores,
+    num_tokens: int,
+    eos: int,
+    sampling: SamplingParams,
+    text: Sequence[int],
+    params: TreeParams,
+    search: TreeSearch = grow,
+    noise_of: Noise = gumbel,
+) -> Drafted:
+    """Return a draft tree of up to num_tokens nodes behind text; scores has a slot for each depth.
+
+    Above temperature 0 the scores hold the target's noise, so the tree has the tokens that the
+    target's own draws will likeliest pick.
+    """
+    logits = scores.log_q[:, None, :]
+    if scores.edge is not None:
+        logits = logits + scores.edge
+    logits = process_rows(logits, sampling)
+    noise = shared_noise(scores, sampling, len(text), noise_of)
+    noisy = sampling.temperature > 0
+    sharpness = params.noisy_sharpness if noisy else params.sharpness
+    seed = sampling.seed if noisy else None
+    known = TreeScores(scores.tokens, logits, noise, sharpness, text, seed)
+    tree = search(known, num_tokens, params, eos)
+    length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
+    return Drafted(tree.tokens, length, _guess(tree, known, eos), tree.parents)
+
+
+def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
+    """Return the token that the model expects behind the tree's first branch, if it is one of its
+    own; a tree may be empty, where nothing has least_mass.
+    """
+    trunk = first_branch(tree.parents)
+    if not 0 < len(trunk) < len(scores.tokens) or tree.tokens[trunk[-1]] == eos:
+        return NO_GUESS
+    leaf = tree.tokens[trunk[-1]]
+    before = np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)
+    if not len(before):
+        return NO_GUESS
+    row = scores.logits[len(trunk), int(before[0]) if scores.logits.shape[1] > 1 else 0]
+    return int(scores.tokens[len(trunk), int((row + scores.noise[len(trunk)]).argmax())])
+
+
+def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:
+    """Return found tokens, if any, as a block; the one behind num_tokens is the guess."""
+    tokens = tuple(found[:num_tokens])
+    if eos in tokens:
+        tokens = tokens[: tokens.index(eos) + 1]
+        return Drafted(tokens, len(tokens) - 1, NO_GUESS)
+    guess = found[num_tokens] if len(found) > num_tokens else NO_GUESS
+    return Drafted(tokens, len(tokens), guess)
+
+
+def shared_noise(
+    scores: BlockScores, sampling: SamplingParams, position: int, noise_of: Noise = gumbel
+) -> Floats:
+    """Return g(seed, position + slot, token) for every candidate, [k, M]; zero at temperature 0."""
+    if sampling.temperature == 0:
+        return np.zeros(scores.tokens.shape)
+    positions = np.arange(position, position + len(scores.tokens), dtype=np.int64)
+    return noise_of(sampling.seed, positions, scores.tokens)
+
+
+def process(logits: Floats, sampling: SamplingParams) -> Floats:
+    """Return logits [M] / T with NEVER where top-k, top-p or min-p drops the candidate.
+
+    The filters see the candidates' mass only, where the target sees the vocabulary's: a difference
+    that can cost agreement and nothing else. At temperature 0 logits are returned as they are.
+    """
+    if sampling.temperature == 0:
+        return logits
+    scaled = logits / sampling.temperature
+    if not _filters(sampling):
+        return scaled
+    order = np.argsort(-scaled, kind="stable")
+    mass = np.exp(scaled[order] - scaled[order[0]])
+    keep = mass >= sampling.min_p
+    if 0 < sampling.top_k < len(mass):
+        keep[sampling.top_k :] = False
+    kept = np.where(keep, mass, 0.0)
+    keep &= np.cumsum(kept) - kept < sampling.top_p * kept.sum()
+    keep[0] = True
+    scaled[order[~keep]] = NEVER
+    return scaled
+
+
+def process_rows(logits: Floats, sampling: SamplingParams) -> Floats:
+    """Return `process` of each row of logits [..., M]."""
+    if not _filters(sampling):
+        return process(logits, sampling)
+    rows = [process(row, sampling) for row in logits.reshape(-1, logits.shape[-1])]
+    return np.stack(rows).reshape(logits.shape)
+
+
+def _filters(sampling: SamplingParams) -> bool:
+    """Return whether the target drops tokens before it draws."""
+    drops = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+    return drops and sampling.temperature > 0
+
+
+def split_path(path: Sequence[int], scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
+    """Cut a path over up to num_tokens + 1 slots into a block and the guess of what follows."""
+    tokens = tuple(path[:num_tokens])
+    if eos in tokens:
+        tokens = tokens[: tokens.index(eos) + 1]
+    ended = len(path) <= num_tokens or tokens[-1] == eos
+    guess = NO_GUESS if ended else path[num_tokens]
+    return Drafted(tokens, generated_len(scores, num_tokens, eos), guess)

@@ -1,0 +1,115 @@
+"""Bounds that both sides of every wire check, before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from foredraft.errors import InvalidRequest
+from foredraft.types import Candidates, LogitsParams, SamplingParams
+
+MAX_SESSION_ID = 128
+MAX_PREFIX = 1 << 20
+MAX_DRAFT = 256
+MAX_PLAIN_STEPS = 64
+MAX_CANDIDATES = 64
+MAX_DENOISING_STEPS = 64
+MAX_BIASES = 1024
+MAX_LOGPROBS = 20
+MAX_PROMPT_LOGPROBS = 1 << 18
+MAX_GRAMMAR = 1 << 16
+MAX_SALT = 256
+MAX_EOS = 64
+MAX_FEATURES_WIDTH = 1 << 16
+# Of all features that a session may hold, and of one message's part of them, in bytes.
+MAX_FEATURES = 1 << 30
+MAX_FEATURES_CHUNK = 1 << 20
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_ADDRESS = 255
+MAX_LED_ROUNDS = 256
+MAX_DEADLINE_US = 60_000_000
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Raise InvalidRequest naming the field unless low <= value <= high; NaN is out of range."""
+    if not (math.isfinite(value) and low <= value <= high):
+        raise InvalidRequest(
+            f"{name} must be between {low:g} and {high:g}, got {value}", param=name
+        )
+
+
+def check_tokens(name: str, tokens: Sequence[int], vocab_size: int) -> None:
+    """Raise InvalidRequest naming the field unless every id is in [0, vocab_size)."""
+    if tokens and (min(tokens) < 0 or max(tokens) >= vocab_size):
+        bad = next(t for t in tokens if not 0 <= t < vocab_size)
+        raise InvalidRequest(
+            f"{name} has token id {bad}; ids are 0 to {vocab_size - 1}", param=name
+        )
+
+
+def is_address(address: str) -> bool:
+    """Return whether this is a host name, an IPv4 address or an IPv6 address in brackets, and a
+    port: never a URL, whose scheme would choose what is dialled.
+    """
+    return len(address) <= MAX_ADDRESS and _ADDRESS.fullmatch(address) is not None
+
+
+def check_session_id(session_id: str) -> None:
+    """Raise InvalidRequest unless the id has 1 to 128 printable ASCII characters."""
+    if not (
+        0 < len(session_id) <= MAX_SESSION_ID and session_id.isascii() and session_id.isprintable()
+    ):
+        raise InvalidRequest(
+            f"session_id must have 1 to {MAX_SESSION_ID} printable ASCII characters",
+            param="session_id",
+        )
+
+
+def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
+    """Raise InvalidRequest naming the first sampling field that is out of range."""
+    check_range("temperature", sampling.temperature, 0, 100)
+    check_range("top_k", sampling.top_k, 0, vocab_size)
+    check_range("top_p", sampling.top_p, 0, 1)
+    if sampling.top_p == 0:
+        raise InvalidRequest("top_p must be greater than 0", param="top_p")
+    check_range("min_p", sampling.min_p, 0, 1)
+    check_range("seed", sampling.seed, 0, (1 << 64) - 1)
+
+
+def check_logits(logits: LogitsParams, vocab_size: int) -> None:
+    """Raise InvalidRequest naming the first field of what is done to logits that is out of range.
+
+    The bounds are those of the OpenAI API, where it has any.
+    """
+    check_range("prompt_len", logits.prompt_len, 0, MAX_PREFIX)
+    check_range("repetition_penalty", logits.repetition_penalty, 0.01, 10)
+    check_range("presence_penalty", logits.presence_penalty, -2, 2)
+    check_range("frequency_penalty", logits.frequency_penalty, -2, 2)
+    check_range("min_tokens", logits.min_tokens, 0, MAX_PREFIX)
+    check_range("logit_bias entries", len(logits.logit_bias), 0, MAX_BIASES)
+    tokens = [token for token, _ in logits.logit_bias]
+    check_tokens("logit_bias", tokens, vocab_size)
+    if len(set(tokens)) != len(tokens):
+        raise InvalidRequest("logit_bias names a token twice", param="logit_bias")
+    for _, bias in logits.logit_bias:
+        check_range("logit_bias", bias, -100, 100)
+    check_range("allowed_token_ids length", len(logits.allowed_token_ids), 0, vocab_size)
+    check_tokens("allowed_token_ids", logits.allowed_token_ids, vocab_size)
+
+
+def check_candidates(name: str, q: Sequence[Candidates], tokens: Sequence[int]) -> None:
+    """Raise InvalidRequest naming the field unless q is empty or says what each token is from."""
+    if not q:
+        return
+    if len(q) != len(tokens):
+        raise InvalidRequest(f"{name} must be empty or as long as the tokens", param=name)
+    for token, (ids, weights) in zip(tokens, q, strict=True):
+        check_range(f"{name} candidates", len(ids), 1, MAX_CANDIDATES)
+        if len(ids) != len(weights) or len(set(ids)) != len(ids):
+            raise InvalidRequest(f"{name} needs one weight for each of its tokens", param=name)
+        check_range(f"{name} weights' sum", sum(weights), 1, (1 << 32) - 1)
+        if token not in ids or weights[ids.index(token)] < 1 or min(weights) < 0:
+            raise InvalidRequest(f"{name} gives a drafted token no weight", param=name)

@@ -1,0 +1,113 @@
+"""Draft trees of the text's own n-grams: what followed its last tokens before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from foredraft.decoding.tree import first_branch, is_path
+from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
+from foredraft.types import NGRAM, Base, DraftBlock
+
+MIN_EXPECTED_TOKENS = 1.5
+"""How many tokens of a tree must be expected to be accepted."""
+MIN_NODE_PROB = 0.02
+"""The least probability of a node."""
+
+# A text of one token over and over would hold up the round.
+_PLACES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NgramParams:
+    """How n-gram trees are grown, depth tokens deep at most, of the text's last window tokens.
+
+    pseudocounts are the weights, in occurrences, against what followed the last 1, 2, ... tokens
+    (ngram.index.mix). A node less probable than min_node_prob is left out, and a whole tree of
+    which fewer than min_expected_tokens are expected to be accepted.
+    """
+
+    min_expected_tokens: float = MIN_EXPECTED_TOKENS
+    depth: int = DEPTH
+    window: int = WINDOW
+    pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
+    min_node_prob: float = MIN_NODE_PROB
+
+
+class NgramTree(NamedTuple):
+    """Nodes, likeliest first, with parents as in decoding.tree; expected is how many of them will
+    be accepted, by the counts.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    expected: float
+
+
+NOTHING = NgramTree((), (), 0.0)
+
+
+def ngram_tree(
+    text: Sequence[int], num_nodes: int, params: NgramParams, stops: Set[int]
+) -> NgramTree:
+    """Return the likeliest prefixes of what follows the text; nothing follows a stop token.
+
+    Returns NOTHING where they are not likely enough.
+    """
+    ngrams = NgramIndex(text, len(params.pseudocounts), params.window, _PLACES)
+    tokens: list[int] = []
+    parents: list[int] = []
+    expected = 0.0
+    # (-mass, tie-break, parent, the branch with the token)
+    heap: list[tuple[float, int, int, tuple[int, ...]]] = []
+    pushed = 0
+
+    def push(parent: int, path: tuple[int, ...], mass: float) -> float:
+        """Add what may follow a node; return how likely it is that any of it does."""
+        nonlocal pushed
+        following: list[int] = []
+        shares: list[float] = []
+        mix(following, shares, ngrams.followers(path), params.pseudocounts)
+        for token, share in zip(following, shares, strict=True):
+            if mass * share >= params.min_node_prob:
+                heappush(heap, (-mass * share, pushed, parent, (*path, token)))
+                pushed += 1
+        return sum(shares)
+
+    # Where the text is new, that is seen at its first token.
+    if push(-1, (), 1.0) * params.depth < params.min_expected_tokens:
+        return NOTHING
+    while heap and len(tokens) < num_nodes:
+        negative, _, parent, path = heappop(heap)
+        tokens.append(path[-1])
+        parents.append(parent)
+        expected -= negative
+        if len(path) < params.depth and path[-1] not in stops:
+            push(len(tokens) - 1, path, -negative)
+    found = NgramTree(tuple(tokens), tuple(parents), expected)
+    return found if tokens and expected >= params.min_expected_tokens else NOTHING
+
+
+def ngram_block(
+    text: Sequence[int], base: Base, num_tokens: int, params: NgramParams, stops: Set[int]
+) -> DraftBlock | None:
+    """Return a text's own tree of up to num_tokens nodes as a block.
+
+    None where too few of them can be expected to be accepted.
+    """
+    if num_tokens <= 0:
+        return None
+    tree = ngram_tree(text, num_tokens, params, stops)
+    if not tree.tokens:
+        return None
+    trunk = first_branch(tree.parents)
+    stopped = tree.tokens[trunk[-1]] in stops
+    return DraftBlock(
+        base,
+        tree.tokens,
+        () if is_path(tree.parents) else tree.parents,
+        NGRAM,
+        generated_len=len(trunk) - stopped,
+    )

@@ -1,0 +1,100 @@
+from foredraft.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DraftRequest(_message.Message):
+    __slots__ = ("open", "propose", "features")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    PROPOSE_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    open: DraftOpen
+    propose: Propose
+    features: _common_pb2.FeatureChunk
+    def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ...) -> None: ...
+
+class DraftOpen(_message.Message):
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEN_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    protocol: _common_pb2.ProtocolVersion
+    session_id: str
+    prefix: _containers.RepeatedScalarFieldContainer[int]
+    sampling: _common_pb2.SamplingParams
+    proposal: str
+    max_len: int
+    params: DraftParams
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ...) -> None: ...
+
+class DraftParams(_message.Message):
+    __slots__ = ("steps", "extend", "first", "first_tokens")
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    EXTEND_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    steps: int
+    extend: bool
+    first: str
+    first_tokens: int
+    def __init__(self, steps: _Optional[int] = ..., extend: _Optional[bool] = ..., first: _Optional[str] = ..., first_tokens: _Optional[int] = ...) -> None: ...
+
+class Propose(_message.Message):
+    __slots__ = ("base", "keep_len", "append", "num_tokens", "features")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LEN_FIELD_NUMBER: _ClassVar[int]
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    base: _common_pb2.Base
+    keep_len: int
+    append: _containers.RepeatedScalarFieldContainer[int]
+    num_tokens: int
+    features: bytes
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., keep_len: _Optional[int] = ..., append: _Optional[_Iterable[int]] = ..., num_tokens: _Optional[int] = ..., features: _Optional[bytes] = ...) -> None: ...
+
+class DraftResponse(_message.Message):
+    __slots__ = ("opened", "block", "draining")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    opened: DraftOpened
+    block: DraftBlock
+    draining: _common_pb2.Draining
+    def __init__(self, opened: _Optional[_Union[DraftOpened, _Mapping]] = ..., block: _Optional[_Union[DraftBlock, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ...) -> None: ...
+
+class DraftOpened(_message.Message):
+    __slots__ = ("model", "max_block")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    model: _common_pb2.ModelInfo
+    max_block: int
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_block: _Optional[int] = ...) -> None: ...
+
+class DraftBlock(_message.Message):
+    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_LEN_FIELD_NUMBER: _ClassVar[int]
+    BONUS_GUESS_FIELD_NUMBER: _ClassVar[int]
+    TIMINGS_FIELD_NUMBER: _ClassVar[int]
+    Q_FIELD_NUMBER: _ClassVar[int]
+    base: _common_pb2.Base
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    proposal: str
+    generated_len: int
+    bonus_guess: int
+    timings: _common_pb2.Timings
+    q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...

@@ -1,0 +1,106 @@
+"""`foredraft demo`: a streamed completion, token colours, and one honest table."""
+
+from __future__ import annotations
+
+import json
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tokenizers import Tokenizer
+
+from deployments.config import ServeFile
+from deployments.serve.cluster import running
+from foredraft.client import Answer, CompletionClient
+from foredraft.types import SamplingParams
+from foredraft_cli import held_out
+from foredraft_cli.colours import STYLES, legend
+
+_GREEDY = SamplingParams()
+
+
+async def run(file: ServeFile, count: int, max_tokens: int) -> None:
+    """Start the cluster, stream one held-out function, compare `count` prompts, shut down."""
+    console = Console(highlight=False)
+    prompts = held_out.prompts(count)
+    console.print("Starting drafter, verifier and orchestrator on this machine ...")
+    with running(file) as cluster:
+        console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
+        tokenizer = Tokenizer.from_file(str(file.application.args.tokenizer_file))
+        async with CompletionClient(cluster.url) as client:
+            await _show(console, client, tokenizer, prompts[len(prompts) // 2], max_tokens)
+            console.print(await _compare(client, prompts, max_tokens))
+    console.print("Shut down.")
+
+
+async def _show(
+    console: Console, client: CompletionClient, tokenizer: Tokenizer, prompt: str, max_tokens: int
+) -> None:
+    console.print(legend())
+    console.print(Text(prompt, "dim"), end="")
+    async for _, tokens in client.stream(prompt, _GREEDY, max_tokens):
+        for token, origin, _ in tokens:
+            console.print(Text(tokenizer.decode([token]), STYLES[origin]), end="")
+    console.print("\n")
+
+
+async def _compare(client: CompletionClient, prompts: list[str], max_tokens: int) -> Table:
+    """Return the table of plain decoding and Foredraft, alternating on the same prompts."""
+    plain: list[Answer] = []
+    fast: list[Answer] = []
+    for prompt in prompts:
+        plain.append(await client.complete(prompt, _GREEDY, max_tokens, enabled=False))
+        fast.append(await client.complete(prompt, _GREEDY, max_tokens))
+    table = Table(title=f"{len(prompts)} held-out prompts x {max_tokens} tokens, temperature 0")
+    table.add_column("")
+    table.add_column("plain decoding", justify="right")
+    table.add_column("Foredraft", justify="right")
+    for name, of_plain, of_fast in _rows(plain, fast):
+        table.add_row(name, of_plain, of_fast)
+    return table
+
+
+def _rows(plain: list[Answer], fast: list[Answer]) -> list[tuple[str, str, str]]:
+    def speed(answers: list[Answer]) -> float:
+        return median(len(answer.tokens) / answer.seconds for answer in answers)
+
+    def total(key: str, answers: list[Answer]) -> float:
+        return float(sum(answer.report[key] for answer in answers))
+
+    def ratio(over: str, under: str) -> float:
+        return total(over, fast) / max(total(under, fast), 1.0)
+
+    def shares(answers: list[Answer]) -> str:
+        parts: list[Any] = [
+            total(key, answers) for key in ("drafting_s", "verifying_s", "waiting_s")
+        ]
+        whole = sum(parts) or 1.0
+        return " / ".join(f"{part / whole:.0%}" for part in parts)
+
+    speedup = median(p.seconds / f.seconds for p, f in zip(plain, fast, strict=True))
+    same = all(p.tokens == f.tokens for p, f in zip(plain, fast, strict=True))
+    ahead = total("run_ahead_rounds", fast)
+    return [
+        ("tokens per second (median)", f"{speed(plain):.0f}", f"{speed(fast):.0f}"),
+        ("speedup (median of pairs)", "1.00x", f"{speedup:.2f}x"),
+        (
+            "MAT (bonus excluded)",
+            "-",
+            f"{ratio('num_accepted_draft_tokens', 'num_spec_steps'):.2f}",
+        ),
+        (
+            "kept / drafted",
+            "-",
+            f"{ratio('num_accepted_draft_tokens', 'num_draft_tokens'):.0%}",
+        ),
+        (
+            "run-ahead hit rate",
+            "-",
+            f"{ratio('run_ahead_hits', 'run_ahead_rounds'):.0%} of {ahead:.0f}",
+        ),
+        ("mean draft length k", "-", f"{ratio('num_draft_tokens', 'num_spec_steps'):.1f}"),
+        ("drafting / verifying / waiting", shares(plain), shares(fast)),
+        ("identical", "", "yes" if same else "no"),
+    ]

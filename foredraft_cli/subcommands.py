@@ -1,0 +1,68 @@
+"""Commands with options of their own, imported when they are run.
+
+`bench` and `train` work on the repository itself: they are no part of an installation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from foredraft.errors import ConfigError
+
+_CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A name, the module whose `app` it runs, and its line of help."""
+
+    name: str
+    module: str
+    help: str
+
+    def app(self) -> typer.Typer:
+        """Return the command's app; raise ConfigError where it needs a checkout and has none."""
+        package = self.module.split(".")[0]
+        if not (_CHECKOUT / package).is_dir():
+            raise ConfigError(
+                f"`foredraft {self.name}` runs from a checkout of the repository after "
+                f"`make install`: the package {package} is no part of an installation"
+            )
+        if str(_CHECKOUT) not in sys.path:
+            sys.path.append(str(_CHECKOUT))
+        found: typer.Typer = importlib.import_module(self.module).app
+        return found
+
+
+SUBCOMMANDS = (
+    Subcommand(
+        "audit",
+        "foredraft_cli.audit",
+        "Compare speculative with plain decoding, token by token.",
+    ),
+    Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
+    Subcommand(
+        "train", "training.cli", "Train the embedded target, drafter and proxy (in a checkout)."
+    ),
+)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register every subcommand; each parses its own arguments."""
+    for subcommand in SUBCOMMANDS:
+        _add(app, subcommand)
+
+
+def _add(app: typer.Typer, subcommand: Subcommand) -> None:
+    passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+    @app.command(
+        subcommand.name, help=subcommand.help, add_help_option=False, context_settings=passed_on
+    )
+    def run(context: typer.Context) -> None:
+        subcommand.app()(context.args, prog_name=f"foredraft {subcommand.name}")

@@ -1,0 +1,283 @@
+"""A session's drafter: attached in the background, asked ahead of time, never waited for long.
+
+Nothing that a drafter does or fails to do ends a request: without a draft a round is plain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.lease import LeaseFault
+from foredraft.types import DraftBlock, Propose
+from orchestrator.breaker import BreakerState
+from orchestrator.config import OrchestratorConfig
+from orchestrator.controller_state import ControllerState
+from orchestrator.drive.closing import BackgroundCloser
+from orchestrator.drive.lease import LeaseClient
+from orchestrator.length.controllers import Cost, DraftLengthController, Observation
+from orchestrator.ports import DrafterPort, DraftStream
+from orchestrator.report import NO_DRAFT, Decision
+from orchestrator.run_ahead import RunAheadGate
+from orchestrator.session.session import Session
+
+log = logging.getLogger(__name__)
+
+# Requests unanswered at once: one for a prediction, and one just in time when that came out wrong.
+MAX_OUTSTANDING = 2
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """One unanswered request; late once a round has waited for it in vain."""
+
+    request: Propose
+    task: asyncio.Task[DraftBlock]
+    sent_at: float
+    late: bool = False
+
+
+class Drafting:
+    """Requests drafts, k tokens long, and hands them to the session as they arrive."""
+
+    def __init__(
+        self,
+        port: DrafterPort,
+        session: Session,
+        lease: LeaseClient,
+        controller: DraftLengthController[Any],
+        config: OrchestratorConfig,
+        closer: BackgroundCloser,
+        clock: Callable[[], float],
+        start: ControllerState,
+    ) -> None:
+        self._port = port
+        self._session = session
+        self._lease = lease
+        self._controller = controller
+        self._config = config
+        self._closer = closer
+        self._clock = clock
+        self._saved = start
+        self._state = start.start_state(controller)
+        self._gate = RunAheadGate(config.run_ahead_min_hit_rate)
+        self._hit_rate = self._gate.start if start.hit_rate is None else start.hit_rate
+        self._breaker = config.breaker.breaker()
+        self._stream: DraftStream | None = None
+        self._attaching: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        self._pending: list[_Pending] = []
+        # What the newest draft length was chosen by.
+        self.decision = NO_DRAFT
+        self.attaches = 0
+        # Why no drafter takes the session, whichever it is.
+        self.refusal: str | None = None
+
+    @property
+    def plain_steps(self) -> int:
+        """The number of tokens that a round without a draft should decode."""
+        none = self.refusal is not None or self._session.features_due
+        if none or self._controller.next_k(self._state) == 0:
+            return self._config.plain_steps
+        # With a healthy drafter the draft is only a moment away: do not run far past it.
+        return self._config.fallback_steps if self._breaker.failures else 1
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether drafts for predicted outcomes pay now."""
+        return self._gate.is_open(self._hit_rate)
+
+    # The drafter's stream.
+
+    def start(self) -> None:
+        """Attach a drafter in the background, if the controller can ever ask for a draft."""
+        if self._controller.max_k > 0:
+            self._attaching = asyncio.create_task(self._attach())
+            self._attaching.add_done_callback(_log_failure)
+
+    async def settle(self) -> None:
+        """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
+        if self._attaching is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._config.draft_deadline_ms / 1000):
+                    await self._tried.wait()
+
+    def close(self) -> None:
+        """Start closing the stream and give up everything under way."""
+        if self._attaching is not None:
+            self._attaching.cancel()
+        self._saved.save(self._controller, self._state)
+        self._saved.hit_rate = self._hit_rate
+        self._detach()
+
+    async def _attach(self) -> None:
+        config = self._config
+        while self._stream is None:
+            await asyncio.sleep(self._breaker.wait_s(self._clock()))
+            opening = self._session.draft_open(
+                config.proposal, config.acceptance, config.draft.params
+            )
+            try:
+                async with asyncio.timeout(config.open_timeout_s):
+                    self._stream = await self._port.open(opening)
+            except InvalidRequest as error:
+                log.error("drafter refuses the session: %s", error)
+                self.refusal = str(error)
+                return
+            except (ForedraftError, TimeoutError) as error:
+                log.warning("no drafter: %s", error)
+                self._breaker = self._breaker.failed(self._clock())
+            finally:
+                self._tried.set()
+        self.attaches += 1
+        self._session.drafter_opened(self._stream.opened)
+        self._lease.drafter_opened(self._stream, opening)
+        self._saved.features = self._stream.opened.model.features_hash
+        if not self._lease.covers_drafts:
+            # The first draft is made while the verifier still reads the prompt.
+            self._request(self._session.next_draft(self._next_k()))
+
+    def _detach(self) -> None:
+        if self._stream is not None:
+            self._closer.close(self._stream)
+        self._stream = None
+        self._session.drafter_lost()
+        self._lease.drafter_closed()
+        self._state = self._controller.initial()
+        pending, self._pending = self._pending, []
+        for each in pending:
+            each.task.cancel()
+
+    def _replace(self, reason: str) -> None:
+        """Leave the drafter and look for another one, as soon as the breaker allows."""
+        log.warning("drafter left: %s", reason)
+        self._detach()
+        self.start()
+
+    def _lost(self, reason: str) -> None:
+        self._breaker = self._breaker.failed(self._clock())
+        self._replace(reason)
+
+    def _missed(self) -> None:
+        """Count a draft that did not come in time; give up a drafter that keeps being late."""
+        self._breaker = self._breaker.failed(self._clock())
+        if self._breaker.state(self._clock()) is BreakerState.OPEN:
+            self._replace("too slow")
+
+    # Before a round, and while it is verified.
+
+    def prepare(self) -> None:
+        """Request a draft of the committed prefix unless one is at hand or on its way."""
+        if self._session.mismatch is not None:
+            self.refusal = self._session.mismatch
+            log.error("drafter refused: %s", self.refusal)
+            self._detach()
+        if self._stream is not None and self._stream.draining:
+            self._replace("it drains")
+        if any(pending.late for pending in self._pending):
+            # A busy drafter is not asked for more, and a silent one is gone.
+            if self._pending[0].sent_at + self._config.drafter_timeout_s < self._clock():
+                self._lost("no answer")
+        elif (
+            not self._lease.covers_drafts
+            and self._session.draft() is None
+            and self._awaited() is None
+        ):
+            self._request(self._session.next_draft(self._next_k()))
+
+    async def wait(self) -> None:
+        """Return once the session has a draft, or none will come before the deadline."""
+        until = self._clock() + self._config.draft_deadline_ms / 1000
+        # Twice: an answer requested earlier may turn out dead, the one requested then cannot.
+        for _ in range(2):
+            pending = self._awaited()
+            if pending is None or self._session.draft() is not None:
+                return
+            done, _ = await asyncio.wait({pending.task}, timeout=max(0.0, until - self._clock()))
+            if not done:
+                pending.late = True
+                self._missed()
+                return
+            self.prepare()
+
+    def run_ahead(self) -> None:
+        """Request drafts of the outcomes predicted for the round in flight."""
+        outstanding = len(self._pending) >= MAX_OUTSTANDING
+        if self.runs_ahead and not outstanding and not self._lease.covers_drafts:
+            for request in self._session.drafts_ahead(self._next_k()):
+                self._request(request)
+
+    def k_to_grant(self) -> int:
+        """Return how long drafts a verifier may ask for: 0 while one is at hand or on its way."""
+        busy = self._pending or self.refusal is not None or self._session.draft() is not None
+        return self._next_k() if self._lease.covers_drafts and not busy else 0
+
+    # After a round.
+
+    def observe(self, observation: Observation | None, cost: Cost | None) -> None:
+        """Report to the controller how a draft fared, if there was one, and what the round took."""
+        if cost is not None:
+            self._state = self._controller.spent(self._state, cost)
+        if observation is not None:
+            self._state = self._controller.update(self._state, observation)
+            if observation.predicted is not None:
+                self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
+
+    def answered_in_time(self) -> None:
+        """Forgive the drafter its late answers before this one."""
+        self._breaker = self._breaker.succeeded()
+
+    def lease_ended(self, fault: LeaseFault) -> None:
+        """Blame the drafter for what ended a lease, where it is to blame."""
+        if fault is LeaseFault.LATE:
+            self._missed()
+        elif fault is LeaseFault.LOST:
+            self._lost("the verifier cannot use it")
+
+    def _next_k(self) -> int:
+        k = self._controller.next_k(self._state)
+        self.decision = Decision(k, self._controller.explain(self._state))
+        return k
+
+    def _awaited(self) -> _Pending | None:
+        """Return the newest request whose answer could serve the next round."""
+        for pending in reversed(self._pending):
+            if not pending.late and self._session.extends(pending.request.base):
+                return pending
+        return None
+
+    def _request(self, request: Propose | None) -> None:
+        stream = self._stream
+        if request is None or stream is None:
+            return
+        # Never cancelled while the stream lives: the drafter's idea of the prefix must stay ours.
+        pending = _Pending(request, asyncio.create_task(stream.propose(request)), self._clock())
+        self._pending.append(pending)
+        pending.task.add_done_callback(lambda task: self._answered(pending, task))
+
+    def _answered(self, pending: _Pending, task: asyncio.Task[DraftBlock]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if pending not in self._pending:
+            return
+        self._pending.remove(pending)
+        if error is None:
+            try:
+                self._session.draft_arrived(pending.request, task.result())
+            except CorruptModelOutput as corrupt:
+                error = corrupt
+        if error is not None:
+            self._lost(str(error))
+        elif not pending.late:
+            self.answered_in_time()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("no drafts for this session", exc_info=task.exception())

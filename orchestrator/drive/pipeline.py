@@ -1,0 +1,218 @@
+"""One request from start to end: while a round is verified, the next draft is being made.
+
+Session decides, Drafting and Verifying do the I/O, LeaseClient decides which side leads the next
+round, and here is their order: each turn of `drive` is one round, led by the verifier or by the
+orchestrator, and ends in `_account`.
+
+A round's event is handed to the reader one round late, when the next round has been sent: the
+reader then works while the verifier does, and not while the drafter waits for its turn. Two kinds
+of event are not held back: the first, because the client waits for it, and those of rounds that the
+verifier leads, because it has begun the next one by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from foredraft.errors import DeadlineExceeded
+from foredraft.lease import LeaseEnded
+from foredraft.types import Timings
+from orchestrator.config import OrchestratorConfig
+from orchestrator.controller_state import ControllerState
+from orchestrator.drive.channel import BoundedChannel
+from orchestrator.drive.closing import BackgroundCloser
+from orchestrator.drive.drafting import Drafting
+from orchestrator.drive.lease import LeaseClient
+from orchestrator.drive.verifying import Verifying
+from orchestrator.length.controllers import PLAIN, Cost, DraftLengthController
+from orchestrator.ports import DrafterPort, VerifierPort
+from orchestrator.report import Decision, DecodingMode, RoundStats, StatsAccumulator
+from orchestrator.request import GenerationRequest, StepEvent, Summary
+from orchestrator.session.commit import Step
+from orchestrator.session.session import Session
+
+Event = StepEvent | Summary
+Emit = Callable[[Event], Awaitable[None]]
+Clock = Callable[[], float]
+
+
+async def generate(
+    request: GenerationRequest,
+    drafter: DrafterPort,
+    verifier: VerifierPort,
+    config: OrchestratorConfig,
+    clock: Clock = time.monotonic,
+    state: ControllerState | None = None,
+) -> AsyncGenerator[Event, None]:
+    """Yield one StepEvent per round as tokens are committed, then one Summary.
+
+    state is shared by requests of one kind, so that a controller need not learn all of it anew.
+    Closing or cancelling the generator ends both streams within config.close_timeout_s. Raises
+    InvalidRequest or Overloaded when the request is refused, the verifier's last error when it
+    cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
+    """
+    channel: BoundedChannel[Event] = BoundedChannel(config.read_ahead)
+    run = _Run(request, drafter, verifier, config, clock, state or ControllerState())
+    task = asyncio.create_task(run.drive(channel.put))
+    task.add_done_callback(lambda _: channel.end())
+    try:
+        async for event in channel:
+            yield event
+        await task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def decoding_mode(request: GenerationRequest, config: OrchestratorConfig) -> DecodingMode:
+    """Return how a request will be decoded."""
+    if not request.speculate:
+        return DecodingMode(config.acceptance)
+    return DecodingMode(config.acceptance, config.proposal, config.ngram.enabled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One round that was led to its end: it took so many seconds, of which it waited so many for
+    its draft, whose length was decided so.
+    """
+
+    step: Step
+    seconds: float
+    draft_wait_s: float
+    decision: Decision
+    timings: Timings
+    verifier_led: bool
+
+
+class _Run:
+    """One request under way, in a task of its own."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        drafter: DrafterPort,
+        verifier: VerifierPort,
+        config: OrchestratorConfig,
+        clock: Clock,
+        state: ControllerState,
+    ) -> None:
+        controller: DraftLengthController[Any] = (
+            config.controller(request.sampling) if request.speculate else PLAIN
+        )
+        drafts = controller.max_k > 0
+        self._request = request
+        self._config = config
+        self._clock = clock
+        self._started = clock()
+        self._stats = StatsAccumulator(decoding_mode(request, config))
+        self._held_back: StepEvent | None = None
+        self._closer = closer = BackgroundCloser()
+        self._session = session = Session(
+            request, state.features if drafts else "", config.ngram.params if drafts else None
+        )
+        self._lease = lease = LeaseClient(session, config)
+        self._drafting = Drafting(drafter, session, lease, controller, config, closer, clock, state)
+        self._verifying = Verifying(verifier, session, lease, config, controller.max_k, closer)
+
+    async def drive(self, emit: Emit) -> None:
+        """Decode to the end, emitting events; both streams are closed on the way out."""
+        try:
+            async with asyncio.timeout(self._request.timeout_s):
+                self._drafting.start()
+                await self._verifying.open()
+                await self._drafting.settle()
+                while self._session.finish is None:
+                    turn = await self._verifiers_turn(emit) or await self._own_turn(emit)
+                    first = self._stats.rounds == 0
+                    self._account(turn)
+                    if turn.verifier_led or first:
+                        await self._emit_held_back(emit)
+                await self._emit_held_back(emit)
+                await emit(self._summary())
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the request did not finish within {self._request.timeout_s} s"
+            ) from None
+        finally:
+            self._drafting.close()
+            self._verifying.close()
+            await self._closer.wait(self._config.close_timeout_s)
+
+    async def _verifiers_turn(self, emit: Emit) -> _Turn | None:
+        """Wait for a round that the verifier leads; None if the next round is not one."""
+        began = self._clock()
+        k = 0 if self._verifying.must_move else self._drafting.k_to_grant()
+        decision = self._drafting.decision
+        answer = await self._verifying.led_round(k, self._drafting.runs_ahead)
+        if isinstance(answer, LeaseEnded):
+            self._drafting.lease_ended(answer.fault)
+        if answer is None or isinstance(answer, LeaseEnded):
+            return None
+        step, led = answer
+        seconds = self._clock() - began
+        wait_s = min(seconds, led.draft_us / 1e6)
+        if led.num_draft_tokens > 0 and not step.ngram:
+            self._drafting.answered_in_time()
+        await self._emit_held_back(emit)
+        return _Turn(step, seconds, wait_s, decision, led.verdict.timings, verifier_led=True)
+
+    async def _own_turn(self, emit: Emit) -> _Turn:
+        """Lead a round: the draft at hand, its verification, the next draft requested meanwhile."""
+        if self._verifying.must_move:
+            await self._verifying.move()
+        began = self._clock()
+        await self._drafting.wait()
+        wait_s = self._clock() - began
+        decision = self._drafting.decision
+        request = self._session.next_round(self._drafting.plain_steps)
+        # Tasks, this and the reader: they start when the verification below has been sent.
+        self._drafting.run_ahead()
+        await self._emit_held_back(emit)
+        step, timings = await self._verifying.verify(request)
+        self._lease.own_round_done()
+        seconds = self._clock() - began
+        return _Turn(step, seconds, wait_s, decision, timings, verifier_led=False)
+
+    def _account(self, turn: _Turn) -> None:
+        """Learn from a round, have the next one's draft made, and hold back the round's event."""
+        step, seen = turn.step, turn.step.observation
+        cost = Cost(seen.requested_k if seen else 0, len(step.tokens), turn.seconds)
+        # The reading of the prompt is in the first round's time.
+        self._drafting.observe(seen, None if self._stats.rounds == 0 else cost)
+        self._drafting.prepare()
+        stats = RoundStats(
+            round=step.request.base.round,
+            num_draft_tokens=len(step.request.draft),
+            num_accepted=step.num_accepted,
+            ngram=step.ngram,
+            ran_ahead=step.ran_ahead,
+            hit=step.hit,
+            draft_wait_s=turn.draft_wait_s,
+            verify_s=turn.seconds - turn.draft_wait_s,
+            verify_timings=turn.timings,
+            decision=turn.decision,
+        )
+        self._stats.add(step.tokens, stats)
+        self._held_back = StepEvent(step.tokens, stats, step.prompt_logprobs, step.cached_tokens)
+
+    async def _emit_held_back(self, emit: Emit) -> None:
+        event, self._held_back = self._held_back, None
+        if event is not None:
+            await emit(event)
+
+    def _summary(self) -> Summary:
+        assert self._session.finish is not None
+        return Summary(
+            self._session.finish,
+            self._stats.report(
+                self._clock() - self._started,
+                self._verifying.moves,
+                self._drafting.attaches,
+                self._drafting.refusal,
+            ),
+        )

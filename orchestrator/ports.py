@@ -1,0 +1,70 @@
+"""What the orchestrator needs from the two services; gRPC clients and in-process engines fit both.
+
+A stream is a session's life on one replica: closing it frees the state there. Every method raises
+an error of foredraft.errors: Unavailable or DeadlineExceeded when the peer is gone or late.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from foredraft.types import (
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    ModelInfo,
+    Propose,
+    Round,
+    Verdict,
+    VerifyOpen,
+)
+
+
+class DraftStream(Protocol):
+    """One session on one drafter; proposals are answered in order."""
+
+    @property
+    def opened(self) -> DraftOpened:
+        """What the drafter said of itself on open."""
+
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+
+    async def propose(self, request: Propose) -> DraftBlock:
+        """Return the block for request.base; cancelling leaves the stream usable."""
+
+    async def close(self) -> None:
+        """End the session on the drafter; never raises."""
+
+
+class DrafterPort(Protocol):
+    """Where a session finds a drafter."""
+
+    async def open(self, request: DraftOpen) -> DraftStream:
+        """Open the session on some drafter replica."""
+
+
+class VerifyStream(Protocol):
+    """One session on one verifier; one round at a time."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """The target model, as the verifier described it on open."""
+
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+
+    async def verify(self, request: Round) -> Verdict:
+        """Return the verdict on request."""
+
+    async def close(self) -> None:
+        """End the session on the verifier; never raises."""
+
+
+class VerifierPort(Protocol):
+    """Where a session finds a verifier."""
+
+    async def open(self, request: VerifyOpen) -> VerifyStream:
+        """Open the session on some verifier replica and wait until it is admitted."""

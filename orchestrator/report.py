@@ -1,0 +1,179 @@
+"""How speculation did: one record per round, folded into one report per request. Pure.
+
+Sums reconcile: kept + correction + bonus + plain is the number of committed tokens, and the
+histogram's counts and weighted counts are draft_rounds and num_accepted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foredraft.types import Acceptance, Committed, Origin, Proposal, Timings
+
+
+class DecodingMode(NamedTuple):
+    """The acceptance rule, and how drafts are made: by a proposal, None for plain decoding, and
+    before it of the text's n-grams.
+    """
+
+    acceptance: Acceptance = Acceptance.COUPLED
+    proposal: Proposal | None = None
+    ngram: bool = False
+
+
+class Decision(NamedTuple):
+    """The draft length that the controller chose, 0 for plain decoding, and the reason."""
+
+    k: int
+    reason: str
+
+
+NO_DRAFT = Decision(0, "no draft was requested")
+PLAIN = DecodingMode()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStats:
+    """One round in numbers; times in seconds as the orchestrator saw them.
+
+    decision is what the round's draft was requested by; num_draft_tokens counts the tokens under
+    verification, 0 for a plain round; ngram says that the draft was made of the text's n-grams.
+    ran_ahead says whether the next draft was requested meanwhile, hit whether for this outcome.
+    """
+
+    round: int
+    num_draft_tokens: int
+    num_accepted: int
+    ngram: bool = False
+    ran_ahead: bool = False
+    hit: bool = False
+    draft_wait_s: float = 0.0
+    verify_s: float = 0.0
+    verify_timings: Timings = field(default_factory=Timings)
+    decision: Decision = NO_DRAFT
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationReport:
+    """One request in numbers; times in seconds.
+
+    decisions has one entry for each round. mat and accepted_histogram are over the draft_rounds, of
+    which ngram_rounds had a draft of the text's n-grams, and exclude the bonus and the correction
+    token. drafting_s is time spent waiting for drafts with nothing under verification, verifying_s
+    for verdicts, of which computing_s went by in the rounds' own passes, waiting_s for anything
+    else (opening, moving, a slow reader).
+    """
+
+    mode: DecodingMode
+    decisions: tuple[Decision, ...]
+    rounds: int
+    draft_rounds: int
+    ngram_rounds: int
+    num_draft_tokens: int
+    origins: Mapping[Origin, int]
+    accepted_histogram: Mapping[int, int]
+    run_ahead_rounds: int
+    run_ahead_hits: int
+    verifier_moves: int
+    drafter_attaches: int
+    drafter_refusal: str | None
+    drafting_s: float
+    verifying_s: float
+    computing_s: float
+    waiting_s: float
+
+    @property
+    def tokens(self) -> int:
+        """Committed tokens."""
+        return sum(self.origins.values())
+
+    @property
+    def num_accepted(self) -> int:
+        """Draft tokens that the target accepted."""
+        return self.origins.get(Origin.KEPT, 0)
+
+    @property
+    def mat(self) -> float:
+        """Mean accepted length per draft round, bonus and correction excluded."""
+        return self.num_accepted / self.draft_rounds if self.draft_rounds else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Share of the verified draft tokens that was accepted."""
+        return self.num_accepted / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def mean_k(self) -> float:
+        """Mean number of draft tokens under verification per draft round."""
+        return self.num_draft_tokens / self.draft_rounds if self.draft_rounds else 0.0
+
+    @property
+    def run_ahead_hit_rate(self) -> float:
+        """Share of the rounds that were run ahead of whose outcome was a predicted one."""
+        return self.run_ahead_hits / self.run_ahead_rounds if self.run_ahead_rounds else 0.0
+
+
+@dataclass(slots=True)
+class StatsAccumulator:
+    """Folds rounds into a report."""
+
+    mode: DecodingMode = PLAIN
+    decisions: list[Decision] = field(default_factory=list)
+    rounds: int = 0
+    draft_rounds: int = 0
+    ngram_rounds: int = 0
+    num_draft_tokens: int = 0
+    origins: Counter[Origin] = field(default_factory=Counter)
+    histogram: Counter[int] = field(default_factory=Counter)
+    run_ahead_rounds: int = 0
+    run_ahead_hits: int = 0
+    drafting_s: float = 0.0
+    verifying_s: float = 0.0
+    computing_s: float = 0.0
+
+    def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
+        """Count one round."""
+        self.rounds += 1
+        self.decisions.append(stats.decision)
+        self.origins.update(token.origin for token in tokens)
+        self.run_ahead_rounds += stats.ran_ahead
+        self.run_ahead_hits += stats.hit
+        self.drafting_s += stats.draft_wait_s
+        self.verifying_s += stats.verify_s
+        self.computing_s += stats.verify_timings.compute_us / 1e6
+        if stats.num_draft_tokens:
+            self.draft_rounds += 1
+            self.ngram_rounds += stats.ngram
+            self.num_draft_tokens += stats.num_draft_tokens
+            self.histogram[stats.num_accepted] += 1
+
+    def report(
+        self,
+        total_s: float,
+        verifier_moves: int,
+        drafter_attaches: int,
+        drafter_refusal: str | None = None,
+    ) -> SpeculationReport:
+        """Return the report of a request that took total_s seconds so far."""
+        return SpeculationReport(
+            mode=self.mode,
+            decisions=tuple(self.decisions),
+            rounds=self.rounds,
+            draft_rounds=self.draft_rounds,
+            ngram_rounds=self.ngram_rounds,
+            num_draft_tokens=self.num_draft_tokens,
+            origins=dict(self.origins),
+            accepted_histogram=dict(self.histogram),
+            run_ahead_rounds=self.run_ahead_rounds,
+            run_ahead_hits=self.run_ahead_hits,
+            verifier_moves=verifier_moves,
+            drafter_attaches=drafter_attaches,
+            drafter_refusal=drafter_refusal,
+            drafting_s=self.drafting_s,
+            verifying_s=self.verifying_s,
+            computing_s=self.computing_s,
+            waiting_s=max(0.0, total_s - self.drafting_s - self.verifying_s),
+        )

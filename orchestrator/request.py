@@ -1,0 +1,66 @@
+"""What the ingress asks of the orchestrator and what it gets back. Records only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foredraft.types import (
+    Committed,
+    FinishReason,
+    Grammar,
+    LogitsParams,
+    SamplingParams,
+    TokenLogprobs,
+)
+from orchestrator.report import RoundStats, SpeculationReport
+
+_UNCHANGED = LogitsParams()
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One request, validated: token ids in, at most max_new_tokens token ids out.
+
+    session_id is unique among live sessions. Decoding ends after the first of stop_token_ids, which
+    is the last token committed. speculate False decodes plainly. timeout_s bounds the whole request
+    from its start, retries included; None sets no bound. logits is what is done to the target's
+    logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
+    many of the likeliest ones beside it. The generated text follows grammar, if there is one.
+    prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
+    share what their texts have in common.
+    """
+
+    session_id: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    max_new_tokens: int
+    stop_token_ids: tuple[int, ...] = ()
+    speculate: bool = True
+    timeout_s: float | None = None
+    logits: LogitsParams = _UNCHANGED
+    logprobs: int | None = None
+    grammar: Grammar | None = None
+    prompt_logprobs: bool = False
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """The tokens that one round committed, at least one, and what the round cost.
+
+    prompt_logprobs, if they were asked for, come with the first one: none for the first token. So
+    does cached_tokens: how many of the prompt's had been read for another request.
+    """
+
+    tokens: tuple[Committed, ...]
+    stats: RoundStats
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The last event of a request: why it ended and how speculation did."""
+
+    finish: FinishReason
+    report: SpeculationReport

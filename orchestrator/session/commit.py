@@ -1,0 +1,108 @@
+"""What a verdict commits: accepted draft tokens, the target's own, cut at the end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import repeat, starmap
+
+from foredraft.decoding.outcomes import predict
+from foredraft.decoding.tree import ROOT, explicit, is_branch
+from foredraft.errors import CorruptModelOutput
+from foredraft.types import Committed, FinishReason, Origin, Round, TokenLogprobs, Verdict
+from orchestrator.length.controllers import Observation
+from orchestrator.session.drafts import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one verdict committed, for the controller and for the statistics.
+
+    num_accepted counts the committed draft tokens; ngram says that the draft was made of the text's
+    n-grams. observation is None for a plain round. ran_ahead says that a draft was requested
+    meanwhile, hit that the outcome was one that it was requested for. cached_tokens of the prompt
+    were not read for this request; the first step has them.
+    """
+
+    request: Round
+    tokens: tuple[Committed, ...]
+    num_accepted: int
+    ngram: bool
+    observation: Observation | None
+    ran_ahead: bool
+    hit: bool
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Where a request ends: after so many more tokens, or after the first stop token."""
+
+    tokens_left: int
+    stop_ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The tokens to commit, how many of them were drafted, and why the request ends, if it does."""
+
+    tokens: tuple[Committed, ...]
+    num_accepted: int
+    finish: FinishReason | None
+
+
+def check(request: Round, verdict: Verdict, vocab_size: int) -> None:
+    """Raise CorruptModelOutput if the verdict says more than the round asked for."""
+    most = 1 if request.draft else request.plain_steps
+    if not (0 <= verdict.accepted <= len(request.draft) and 1 <= len(verdict.next_tokens) <= most):
+        raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
+    if not is_branch(verdict.kept, explicit(request.parents, len(request.draft))):
+        raise CorruptModelOutput("the verifier accepted tokens that do not follow each other")
+    if not 0 <= min(verdict.next_tokens) <= max(verdict.next_tokens) < vocab_size:
+        raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
+
+
+def check_logprobs(verdict: Verdict, count: int | None) -> None:
+    """Raise CorruptModelOutput unless the verdict has the logprobs that were requested."""
+    due = 0 if count is None else verdict.accepted + len(verdict.next_tokens)
+    if len(verdict.logprobs) != due or any(len(t.top) > (count or 0) for t in verdict.logprobs):
+        raise CorruptModelOutput("the verifier answered other logprobs than were asked for")
+
+
+def commit(request: Round, verdict: Verdict, ending: Ending) -> Commit:
+    """Return what a checked verdict commits."""
+    drafted = (request.draft[node] for node in verdict.kept)
+    tokens = (*drafted, *verdict.next_tokens)[: ending.tokens_left]
+    finish = FinishReason.LENGTH if len(tokens) == ending.tokens_left else None
+    if not ending.stop_ids.isdisjoint(tokens):
+        finish = FinishReason.STOP
+        tokens = tokens[: next(i for i, t in enumerate(tokens) if t in ending.stop_ids) + 1]
+    accepted = min(verdict.accepted, len(tokens))
+    own = [_first_origin(request, verdict)] + [Origin.PLAIN] * len(tokens)
+    labelled = zip(
+        tokens, [Origin.KEPT] * accepted + own, verdict.logprobs or repeat(None), strict=False
+    )
+    return Commit(tuple(starmap(Committed, labelled)), accepted, finish)
+
+
+def _first_origin(request: Round, verdict: Verdict) -> Origin:
+    """Return how the first token after the accepted ones came about."""
+    if not request.draft:
+        return Origin.PLAIN
+    parents = explicit(request.parents, len(request.draft))
+    end = verdict.kept[-1] if verdict.kept else ROOT
+    return Origin.CORRECTION if end in parents else Origin.BONUS
+
+
+def observed(draft: Draft, request: Round, verdict: Verdict, num_accepted: int) -> Observation:
+    """Return what a round's draft came to, of which so many tokens were committed."""
+    places = (draft.trimmed + node for node in verdict.kept[:num_accepted])
+    tokens = (*(request.draft[node] for node in verdict.kept), *verdict.next_tokens)
+    outcomes = predict(request, draft.bonus_guess)
+    return Observation(
+        draft.requested_k,
+        draft.block.generated_len,
+        draft.trimmed + num_accepted,
+        predicted=any(tokens[: len(o.tokens)] == o.tokens for o in outcomes) if outcomes else None,
+        places=(*range(draft.trimmed), *places),
+    )

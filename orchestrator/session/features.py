@@ -1,0 +1,94 @@
+"""The target's fused features on their way from a session's verdicts to its drafter. Sans-I/O.
+
+A drafter that needs features drafts after text whose features are known: never after a predicted
+prefix, so it does not run ahead. They are kept for the committed prefix, so that another drafter
+can be given all of them; nothing that is wrong with them touches the committed tokens.
+"""
+
+from __future__ import annotations
+
+from foredraft.errors import InvalidRequest
+from foredraft.features.wire import check, size
+from foredraft.limits import MAX_FEATURES
+from foredraft.types import DraftOpened, ModelInfo
+
+
+class FeatureRelay:
+    """What one session knows of features: those of tokens up to `count` are here, of those up to
+    `sent` at the drafter.
+
+    wanted names those that the drafter reads or, before there is one, that it is expected to read,
+    "" for none; most_tokens is the longest that the text can become.
+    """
+
+    def __init__(self, wanted: str, most_tokens: int) -> None:
+        self._wanted = wanted
+        self._most_tokens = most_tokens
+        self._asked = ""
+        self._target: ModelInfo | None = None
+        self._data = bytearray()
+        self._count = self._sent = 0
+        # Why the drafter cannot be served, None while it can.
+        self.fault: str | None = None
+
+    # The verifier.
+
+    def ask(self) -> tuple[str, int]:
+        """Return what the next open asks for: the features' name, and from which token on."""
+        self._asked = "" if self.fault else self._wanted
+        return self._asked, self._count
+
+    def verifier_opened(self, model: ModelInfo) -> None:
+        """Take note that the open that asked was answered."""
+        self._target = model
+
+    @property
+    def due(self) -> bool:
+        """Whether the drafter needs what the verifier has, but was not asked for."""
+        lacking = bool(self._wanted) and self._wanted != self._asked and not self.fault
+        return lacking and self._wanted == self._offered
+
+    def arrived(self, data: bytes, end: int) -> None:
+        """Take the features that a verdict brought; with them those of `end` tokens are known."""
+        if self._target is None or self.fault or not self._asked or self._asked != self._offered:
+            return
+        try:
+            check(data, end - self._count, self._target.features_width)
+        except InvalidRequest as error:
+            self._fail(f"target {self._target.name}: {error}")
+            return
+        self._data += data
+        self._count = end
+
+    # The drafter.
+
+    def drafter_opened(self, opened: DraftOpened) -> None:
+        """Take note that a drafter is there, which was sent nothing yet."""
+        if self._wanted != opened.model.features_hash:
+            # What came, if anything, is not what it reads.
+            self._wanted, self._asked = opened.model.features_hash, ""
+            self._data.clear()
+            self._count = 0
+        self._sent = 0
+        if size(self._most_tokens, opened.model.features_width) > MAX_FEATURES:
+            self._fail(f"features of {self._most_tokens} tokens exceed {MAX_FEATURES} bytes")
+
+    def send(self, prefix_len: int) -> bytes | None:
+        """Return what the drafter lacks to draft after a prefix; None if that is not known."""
+        if not self._wanted:
+            return b""
+        end = prefix_len - 1
+        if self._target is None or self.fault or not self._sent <= end <= self._count:
+            return None
+        width = self._target.features_width
+        sent, self._sent = self._sent, end
+        return bytes(self._data[size(sent, width) : size(end, width)])
+
+    @property
+    def _offered(self) -> str:
+        return self._target.features_hash if self._target is not None else ""
+
+    def _fail(self, fault: str) -> None:
+        self.fault = fault
+        self._data.clear()
+        self._count = 0

@@ -1,1 +1,0 @@
-"""What Foredraft's services say to each other: records, errors, noise, the wire contract."""

@@ -1,0 +1,42 @@
+"""A running cluster seen from outside: its processes, and plain HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from deployments.serve.cluster import RunningCluster
+
+
+async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{cluster.url}/v1/completions", data=data, headers=headers) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+def replica_pids(deployment: str) -> list[int]:
+    """Return the process ids of a deployment's replicas."""
+    return pids(f"ray::ServeReplica:foredraft:{deployment}")
+
+
+def pids(start: str) -> list[int]:
+    """Return the processes whose title, that Ray gives them, begins so."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+            continue
+        try:
+            title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if title.startswith(start):
+            found.append(int(folder.name))
+    return found

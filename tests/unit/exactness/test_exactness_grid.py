@@ -1,0 +1,160 @@
+"""No speculation changes the law of the output: every proposal under every rule.
+
+The first tokens of 100,000 sessions are compared with the target's exact law by chi-square. A q
+that a draft was not drawn from must fail; tests/unit/exactness/test_planted_bugs.py shows what else
+the same test can see.
+"""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from drafter_service.proposals.sampled import sampled_path
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
+from tests.support.exactness import (
+    ALPHA,
+    DRAFT_LENGTH,
+    DRAWS,
+    FIRST,
+    LENGTH,
+    LOGITS,
+    PROMPT,
+    VOCAB,
+    Setting,
+    p_value,
+    play,
+)
+from tests.support.small_drafter import (
+    EOS,
+    MOST,
+    always_wrong,
+    argmax,
+    block_scores,
+    constant,
+    copied,
+    peeking,
+    sampled,
+    searched,
+    with_shared_noise,
+)
+from tests.support.verifiers import CountingModel, make_engine
+
+COUPLED, REJECTION, BLOCK = Acceptance.COUPLED, Acceptance.REJECTION, Acceptance.BLOCK
+SETTINGS = [Setting(temperature, top_p) for temperature in (0.7, 1.0) for top_p in (1.0, 0.8)]
+
+# Each is told how the target is sampled, and drafts groups of seeds.
+PROPOSALS = {
+    "argmax": lambda setting: argmax,
+    "copied": lambda setting: copied,
+    "sampled": sampled,
+    "coupled": lambda setting: with_shared_noise("coupled", setting),
+    "cps": lambda setting: with_shared_noise("cps", setting),
+    "tree": lambda setting: with_shared_noise("tree", setting),
+}
+ADVERSARIES = {
+    "constant": lambda setting: constant,
+    "always wrong": always_wrong,
+    "peeking": peeking,
+}
+
+
+@cache
+def plain(setting):
+    """What is decoded without any draft."""
+    return play(lambda prefix, seeds: [], COUPLED, setting)[0]
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    ("proposal", "acceptance"),
+    [
+        (proposal, acceptance)
+        for proposal in PROPOSALS
+        for acceptance in (COUPLED, REJECTION, BLOCK)
+        # Only coupled verifies trees.
+        if proposal != "tree" or acceptance is COUPLED
+    ],
+)
+def test_the_targets_law_is_kept(proposal, acceptance, setting):
+    texts, kept = play(PROPOSALS[proposal](setting), acceptance, setting)
+    assert p_value(texts, setting) > ALPHA
+    # The drafts matter: some are kept.
+    assert kept > 0.25
+    if acceptance is COUPLED:
+        assert np.array_equal(texts, plain(setting))
+
+
+@pytest.mark.parametrize("acceptance", [COUPLED, REJECTION, BLOCK])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_no_drafter_can_change_the_law(adversary, acceptance):
+    """A draft without q is taken for what it is, a token that could be no other."""
+    setting = Setting(0.7, 0.8)
+    texts, kept = play(ADVERSARIES[adversary](setting), acceptance, setting)
+    assert p_value(texts, setting) > ALPHA
+    if acceptance is COUPLED:
+        assert np.array_equal(texts, plain(setting))
+        assert adversary != "always wrong" or kept == 0
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_a_q_that_the_draft_was_not_drawn_from_changes_the_law(setting):
+    texts, _ = play(searched(setting), REJECTION, setting)
+    assert p_value(texts, setting) < ALPHA
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_the_grid_samples_what_the_service_samples(setting):
+    groups = sampled(setting)((), np.arange(300))
+    for seed in range(300):
+        ((_, tokens, q, _),) = [group for group in groups if seed in group.seeds]
+        drafted = sampled_path(
+            block_scores(), DRAFT_LENGTH, EOS, setting.params(seed), FIRST, FIRST, MOST
+        )
+        assert (drafted.tokens, drafted.q) == (tokens, q)
+
+
+class TabularModel(CountingModel):
+    """The grid's target as the engine knows it."""
+
+    def __init__(self):
+        super().__init__()
+        self.info = ModelInfo(VOCAB, 50, "", "exact", "tabular")
+
+    def logits(self, text):
+        return LOGITS.get(tuple(text[FIRST:]), np.zeros(VOCAB, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("proposal", "acceptance"),
+    [
+        ("sampled", COUPLED),
+        ("sampled", REJECTION),
+        ("sampled", BLOCK),
+        ("argmax", BLOCK),
+        ("coupled", REJECTION),
+        ("tree", COUPLED),
+    ],
+)
+def test_the_grid_plays_what_sessions_play(proposal, acceptance):
+    setting = Setting(0.7, 0.8)
+    drafts = PROPOSALS[proposal](setting)
+    texts, _ = play(drafts, acceptance, setting)
+    model = TabularModel()
+    for seed in range(0, DRAWS, DRAWS // 200):
+        engine, text = make_engine(model), list(PROMPT)
+        sampling = setting.params(seed)
+        asked = VerifyOpen("s", PROMPT, sampling, 10, 8, acceptance=acceptance)
+        handle = engine.open(asked)
+        while len(text) < FIRST + LENGTH:
+            groups = drafts(tuple(text[FIRST:]), np.array([seed]))
+            mine = [group for group in groups if seed in group.seeds]
+            _, tokens, q, parents = mine[0] if mine else (None, (), (), ())
+            base = Base("s", len(text), len(text), hash_prefix(text))
+            engine.submit(handle, Round(base, tokens, 1, parents, q))
+            (outcome,) = engine.step() or engine.step() or engine.step()
+            assert isinstance(outcome.result, Verdict), outcome
+            text += [*(tokens[i] for i in outcome.result.kept), *outcome.result.next_tokens]
+        assert tuple(text[FIRST:]) == tuple(texts[seed])
+        engine.close(handle)

@@ -1,0 +1,209 @@
+"""Verifier-led rounds: while it holds a lease, the verifier asks the drafter itself.
+
+Whatever goes wrong with a drafter ends the lease and nothing else: the verifier says so, and then
+waits for the orchestrator's rounds. What is requested is the planner's business, here is the I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from foredraft.decoding.committed_prefix import CommittedPrefix
+from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
+from foredraft.decoding.outcomes import predict
+from foredraft.errors import ForedraftError, InvalidRequest
+from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
+from foredraft.types import Base, DraftBlock, Round, Verdict, VerifyOpen
+from verifier_service.drafters import Drafters, Link, RequestedDraft
+
+NO_GRANT = Grant(0, 0, 1, 1, 0)
+
+
+class _DrafterFailed(Exception):
+    """The drafter broke off, or answered what cannot be verified."""
+
+
+class Lease:
+    """One session's lease: `run` is its task, which lasts until it is cancelled.
+
+    verify decides a round; report sends a message to the orchestrator.
+    """
+
+    def __init__(
+        self,
+        opened: VerifyOpen,
+        drafters: Drafters,
+        verify: Callable[[Round], Awaitable[Verdict]],
+        report: Callable[[LedRound | LeaseEnded], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._opened = opened
+        self._drafters = drafters
+        self._verify = verify
+        self._report = report
+        self._prefix = CommittedPrefix(opened.prefix)
+        self._end = len(opened.prefix) + opened.max_new_tokens
+        self._stop_ids = frozenset(opened.stop_token_ids)
+        self._stopped = False
+        self._round = 0
+        self._source: DraftSource | None = None
+        self._link: Link | None = None
+        self._grant = NO_GRANT
+        self._rounds_left = 0
+        self._granted = asyncio.Event()
+        self._reporting: asyncio.Task[None] | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether the orchestrator has to wait for LeaseEnded."""
+        return self._granted.is_set()
+
+    def use_drafter(self, source: DraftSource) -> None:
+        """Ask this drafter from the next draft on."""
+        self._source = source
+
+    def grant(self, grant: Grant) -> None:
+        """Replace the rest of the lease, or start one."""
+        if not self.active:
+            self._round = grant.round
+        self._grant, self._rounds_left = grant, grant.rounds
+        self._granted.set()
+
+    def decided(self, request: Round, verdict: Verdict) -> None:
+        """Commit a verdict's tokens, unless it repeats an earlier one."""
+        if request.base.prefix_len != len(self._prefix):
+            return
+        tokens = [*(request.draft[node] for node in verdict.kept), *verdict.next_tokens]
+        self._prefix.extend(tokens)
+        self._stopped = not self._stop_ids.isdisjoint(tokens)
+        self._round = request.base.round + 1
+
+    async def run(self) -> None:
+        """Lead rounds whenever a lease is granted; raise what the verifier itself fails with."""
+        while True:
+            await self._granted.wait()
+            fault = await self._lead()
+            await self._reported()
+            self._granted.clear()
+            await self._report(LeaseEnded(self._grant.seq, fault))
+
+    async def close(self) -> None:
+        """Report nothing more and leave the drafter; never raises."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _lead(self) -> LeaseFault:
+        if not self._drafters.supported or self._source is None:
+            return LeaseFault.UNSUPPORTED
+        try:
+            draft = await self._next_draft(())
+            while draft is not None:
+                draft = await self._round_of(draft)
+        except TimeoutError:
+            return LeaseFault.LATE
+        except _DrafterFailed:
+            await self._leave()
+            return LeaseFault.LOST
+        return LeaseFault.NONE
+
+    async def _round_of(self, draft: RequestedDraft) -> RequestedDraft | None:
+        """Finish the round of a draft; return the next one's, if there is one."""
+        began = time.monotonic()
+        block = await self._arrived(draft)
+        draft_us = int(1e6 * (time.monotonic() - began))
+        request = Round(block.base, block.tokens, 1, block.parents, block.q)
+        ahead = self._run_ahead(request, block.bonus_guess)
+        try:
+            verdict = await self._verify(request)
+        except InvalidRequest as error:
+            # Refused before anything was changed; of an own round, only the draft can be at fault.
+            raise _DrafterFailed from error
+        self.decided(request, verdict)
+        following = await self._next_draft(ahead)
+        hit = any(each.base == self._base for each in ahead)
+        led = LedRound(block, verdict, draft.k, self._rounds_left, draft_us, bool(ahead), hit)
+        await self._reported()
+        # After the drafter, which the next round waits for.
+        self._reporting = asyncio.create_task(self._report(led))
+        return following
+
+    async def _reported(self) -> None:
+        """Wait until the last round was reported, if it has not been."""
+        reporting, self._reporting = self._reporting, None
+        if reporting is not None:
+            await reporting
+
+    async def _arrived(self, draft: RequestedDraft) -> DraftBlock:
+        if isinstance(draft.answer, DraftBlock):
+            return draft.answer
+        try:
+            async with asyncio.timeout(self._grant.deadline_us / 1e6):
+                return await draft.answer
+        except ForedraftError as error:
+            raise _DrafterFailed from error
+
+    async def _next_draft(self, ahead: Sequence[RequestedDraft]) -> RequestedDraft | None:
+        """Return the next round's draft, at hand or requested now unless it was ahead.
+
+        None if no further round is granted.
+        """
+        if self._rounds_left == 0 or self._stopped or len(self._prefix) >= self._end:
+            return None
+        self._rounds_left -= 1
+        base = self._base
+        for each in ahead:
+            if each.base == base:
+                return each
+        link = await self._linked()
+        planned = self._planner(link).next(self._grant.num_draft_tokens)
+        if planned is None:
+            return RequestedDraft(base, 0, DraftBlock(base, (), proposal=link.source.open.proposal))
+        if isinstance(planned, NgramDraft):
+            return RequestedDraft(base, *planned)
+        return link.send(planned)[0]
+
+    def _run_ahead(self, request: Round, bonus_guess: int) -> list[RequestedDraft]:
+        """Request drafts of the round's predicted outcomes, if that is granted and of any use."""
+        link = self._link
+        if not self._grant.run_ahead or self._rounds_left == 0 or link is None:
+            return []
+        outcomes = predict(request, bonus_guess)
+        planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
+        return [] if planned is None else link.send(planned)
+
+    async def _linked(self) -> Link:
+        """Return the link to the drafter that was named last."""
+        link, source = self._link, self._source
+        assert source is not None
+        if link is not None and link.source is source:
+            return link
+        await self._leave()
+        try:
+            async with asyncio.timeout(self._grant.deadline_us / 1e6):
+                self._link = link = await Link.open(self._drafters, source, self._prefix.tokens)
+        except ForedraftError as error:
+            raise _DrafterFailed from error
+        return link
+
+    def _planner(self, link: Link) -> DraftPlanner:
+        return DraftPlanner(
+            self._prefix.tokens,
+            self._base,
+            self._end,
+            self._stop_ids,
+            link.view,
+            link.source.ngram,
+            self._opened.max_draft,
+        )
+
+    @property
+    def _base(self) -> Base:
+        return self._prefix.base(self._opened.session_id, self._round)

@@ -1,0 +1,233 @@
+"""From a configuration to a running engine: threads, weights, attention, measured numerics."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from foredraft.errors import ConfigError
+from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
+from foredraft.types import ModelInfo
+from foredraft_kernels.loader import choose_isa, load_kernels
+from verifier_service.config import VerifierConfig
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.models import numerics
+from verifier_service.models.attention.flex import FlexAttention, flex
+from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
+from verifier_service.models.checkpoint import load_config, longest_text, windows
+from verifier_service.models.compiled.attention import NativeAttention, supports
+from verifier_service.models.compiled.forward import NativeForward, fits_native
+from verifier_service.models.compiled.panels import PanelCaches
+from verifier_service.models.compiled.sampling import best_argmax, best_choice
+from verifier_service.models.compiled.weights import NativeWeights
+from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
+from verifier_service.models.feature_model import FusedModel
+from verifier_service.models.fusion import FeatureFusion, load_fusion
+from verifier_service.models.paged import Forward, PagedModel, warm_up
+from verifier_service.models.port import TargetModel
+from verifier_service.models.quantization import quantizer
+from verifier_service.models.transformers_forward import TransformersForward, kv_shape, load_model
+from verifier_service.parallel.tensor_parallel import Leader, Meeting
+from verifier_service.rules.grammars import Grammars, NoGrammars, TokenGrammars
+from verifier_service.targets.engine import VerifierEngine
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+log = logging.getLogger(__name__)
+
+
+def prepare_threads(config: VerifierConfig) -> None:
+    """Set the number of threads; in the thread that will compute: a library may keep it for each.
+
+    Raise ConfigError where the device is not there.
+    """
+    torch.set_num_threads(config.threads)
+    if config.device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"device {config.device} is not available", param="device")
+
+
+def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> VerifierEngine:
+    """Return the engine, loaded and measured; call it in the thread that will run it.
+
+    With meeting it is rank 0 of those that come there. Raise WeightsError or ConfigError.
+    """
+    prepare_threads(config)
+    started = time.monotonic()
+    model: PagedModel | Leader
+    if meeting is not None:
+        meeting.join(config.device)
+        model = Leader(load_target(config))
+    elif config.tensor_parallel > 1:
+        raise ConfigError("only a service starts ranks", param="tensor_parallel")
+    else:
+        model = load_target(config)
+    measured = numerics.measure(model)
+    if config.numerics == "exact":
+        numerics.require_exact(measured, dtype=config.dtype)
+    warm_up(model, model.batches(min(config.row_budget, model.info.max_len)))
+    model.info = dataclasses.replace(model.info, numerics=measured)
+    log.info(
+        "target %s ready in %.1f s: %s on %s, quantization %s, numerics %s%s",
+        model.info.name,
+        time.monotonic() - started,
+        config.dtype,
+        config.device,
+        config.quantization,
+        measured,
+        "" if config.device != "cpu" or numerics.native_bf16() else " (no native bf16)",
+    )
+    kv = KvBlocks(
+        model.pool,
+        block_tokens=config.block_tokens,
+        max_sessions=config.max_sessions,
+        overcommit=config.kv_overcommit,
+    )
+    return VerifierEngine(
+        model,
+        kv,
+        row_budget=config.row_budget,
+        prefill_rows=config.prefill_rows,
+        argmax=best_argmax(),
+        choice=best_choice(),
+        grammars=_grammars(config, model),
+    )
+
+
+def _grammars(config: VerifierConfig, model: TargetModel) -> Grammars:
+    """Return grammars over the model's tokenizer, if that lies beside it."""
+    found = tokenizer_file(config.model)
+    if found is None or not model.info.eos_token_ids:
+        return NoGrammars()
+    try:
+        return TokenGrammars(found, model.info.vocab_size, model.info.eos_token_ids)
+    except ValueError as error:
+        # Everything but structured output works without.
+        log.warning("no grammars: the tokenizer cannot be read for them: %s", error)
+        return NoGrammars()
+
+
+def load_target(config: VerifierConfig) -> PagedModel:
+    """Return the configured checkpoint, or this rank's shard of it; numerics are not measured yet.
+
+    The fastest forward that fits the model is used: compiled, else transformers' own.
+    """
+    dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
+    if config.features is not None and ranks > 1:
+        raise ConfigError("a model on several ranks returns no features", param="features")
+    shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
+    model = load_model(
+        config.model,
+        dtype=dtype,
+        device=config.device,
+        ranks=ranks,
+        quantize=quantizer(config),
+    )
+    fusion = load_features(config, model)
+    vocab_size = model.config.get_text_config().vocab_size
+    info = ModelInfo(
+        vocab_size=vocab_size,
+        max_len=longest_text(model.config),
+        tokenizer_hash=tokenizer_hash(config.model),
+        numerics="unmeasured",
+        name=config.name or config.model.name,
+        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
+        features_hash=fusion.hash if fusion else "",
+        features_width=fusion.width if fusion else 0,
+        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
+    )
+    # Compiled code knows no windows.
+    seen = windows(model.config)
+    # Each rank has a device of its own.
+    shape = shape._replace(device=model.device)
+    kernels = load_kernels()
+    paged = partial(
+        PagedModel if fusion is None else partial(FusedModel, fusion),
+        shape=shape,
+        info=info,
+        kv_tokens=config.kv_tokens,
+        block_tokens=config.block_tokens,
+        prefix_cache_tokens=config.prefix_cache_tokens,
+    )
+    if (
+        config.forward == "auto"
+        and config.quantization == "none"
+        and ranks == 1
+        and not seen
+        and config.attention in ("auto", "native")
+        and kernels is not None
+        and (isa := choose_isa(kernels, "bf16", config.isa)) is not None
+        and fits_native(model, shape)
+        and (fusion is None or max(fusion.layer_ids) < shape.layers - 1)
+    ):
+        log.info("forward compiled for %s", isa)
+        weights = NativeWeights(model, shape.head_dim)
+        compiled = NativeForward(weights, kernels, isa, config.threads)
+        return paged(compiled, PanelCaches(kernels, isa))
+    attention = choose_attention(config, shape, seen, info.max_len)
+    log.info("forward of transformers, attention %s", attention.name)
+    forward = TransformersForward(model, attention)
+    return fitting(config, lambda: paged(recorded(config, forward, attention, info), attention))
+
+
+def recorded(
+    config: VerifierConfig,
+    forward: TransformersForward,
+    attention: Attention[Any],
+    info: ModelInfo,
+) -> Forward:
+    """Return a forward that replays its small passes, where that is configured and can be had."""
+    if (
+        config.cuda_graphs == "off"
+        or config.device == "cpu"
+        or config.features is not None
+        or config.tensor_parallel > 1
+        or not isinstance(attention, FlexAttention)
+    ):
+        return forward
+    return GraphedForward(
+        forward, attention, CudaGraphs(), vocabulary=info.vocab_size, device=forward.device
+    )
+
+
+def fitting(config: VerifierConfig, make: Callable[[], PagedModel]) -> PagedModel:
+    """Return the model that `make` makes; raise ConfigError where its KV does not fit."""
+    try:
+        return make()
+    except torch.OutOfMemoryError:
+        raise ConfigError(
+            f"a KV cache of {config.kv_tokens} tokens does not fit the memory that the weights "
+            f"leave on {config.device}",
+            param="kv_tokens",
+        ) from None
+
+
+def load_features(config: VerifierConfig, model: Any) -> FeatureFusion | None:
+    """Return what fuses the model's hidden states, if that is configured."""
+    return None if config.features is None else load_fusion(config.features.model, model)
+
+
+def choose_attention(
+    config: VerifierConfig, shape: KvShape, seen: Sequence[int | None], longest: int
+) -> Attention[Any]:
+    """Return the attention backend that the configuration asks for; seen is checkpoint.windows,
+    longest how many tokens a text has at most.
+
+    Raise ConfigError where the native one is asked for and cannot be had.
+    """
+    if config.attention == "flex" or (config.attention == "auto" and config.device != "cpu"):
+        return flex(seen, longest, config.device)
+    kernels = load_kernels() if config.attention != "matmul" and config.device == "cpu" else None
+    if kernels is not None and not seen and supports(shape.head_dim, shape.dtype):
+        return NativeAttention(kernels)
+    if config.attention == "native":
+        raise ConfigError(
+            "the native attention was not built here, or does not fit the model",
+            param="attention",
+        )
+    return MatmulAttention(seen)

@@ -1,0 +1,112 @@
+"""The compiled choice (verifier/sampling.c): the same tokens as core/sampling.py, sooner."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from foredraft.noise.streams import stream_key
+from foredraft_kernels.loader import load_kernels
+from verifier_service.rules.sampling import (
+    HEAD_NATS,
+    Choice,
+    GumbelArgmax,
+    RowSampling,
+    choose,
+    gumbel_argmax,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from foredraft.types import SamplingParams
+
+# Far above what two ways to compute the noise can differ by (1e-12), far below what two scores
+# usually do.
+_SURE_LEAD = 1e-9
+
+
+def best_argmax() -> GumbelArgmax:
+    """Return the compiled argmax where it was built, else the reference."""
+    kernels = load_kernels()
+    return gumbel_argmax if kernels is None else NativeArgmax(kernels)
+
+
+def best_choice() -> Choice:
+    """Return the compiled choice where it was built, else the reference."""
+    kernels = load_kernels()
+    return choose if kernels is None else NativeChoice(kernels)
+
+
+class NativeChoice:
+    """core/sampling.choose in one call for all rows; what truncates a row leaves it to that."""
+
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self._choose = kernels.fd_choose
+        self._reference = partial(choose, argmax=NativeArgmax(kernels))
+        self._room = np.empty(0)
+
+    def __call__(
+        self, logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]
+    ) -> list[int | None]:
+        rows, vocabulary = logits.shape
+        if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
+            return self._reference(logits, draws)
+        if self._room.size < vocabulary:
+            self._room = np.empty(vocabulary)
+        keys, temperatures = array("q"), array("d")
+        for sampling, position in draws:
+            keys.append(stream_key(sampling.seed, position) if sampling.temperature else 0)
+            temperatures.append(-1 if truncates(sampling) else sampling.temperature)
+        tokens, leads = array("q", bytes(8 * rows)), array("d", bytes(8 * rows))
+        self._choose(
+            logits.ctypes.data,
+            rows,
+            logits.strides[0] // logits.itemsize,
+            vocabulary,
+            keys.buffer_info()[0],
+            temperatures.buffer_info()[0],
+            HEAD_NATS,
+            self._room.ctypes.data,
+            tokens.buffer_info()[0],
+            leads.buffer_info()[0],
+        )
+        chosen: list[int | None] = [token if token >= 0 else None for token in tokens]
+        for row, lead in enumerate(leads):
+            # A row that was left out has no lead.
+            if chosen[row] is not None and not lead > _SURE_LEAD:
+                chosen[row] = self._reference(logits[row : row + 1], draws[row : row + 1])[0]
+        return chosen
+
+
+def truncates(sampling: SamplingParams) -> bool:
+    """Return whether a row's distribution is cut down, rather than flattened alone."""
+    cut = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+    return sampling.temperature > 0 and cut
+
+
+class NativeArgmax:
+    """argmax_v [z(v) + g(seed, position, v)] of each row; near-ties go to the reference."""
+
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self._draw = kernels.fd_draw
+
+    def __call__(self, z: npt.NDArray[np.float64], draws: Sequence[RowSampling]) -> list[int]:
+        tokens = []
+        lead = ctypes.c_double()
+        at = ctypes.byref(lead)
+        rows, vocabulary = z.shape
+        address, stride = z.ctypes.data, z.strides[0]
+        for row in range(rows):
+            sampling, position = draws[row]
+            key = stream_key(sampling.seed, position)
+            token = self._draw(address + row * stride, vocabulary, key, HEAD_NATS, at)
+            if not lead.value > _SURE_LEAD:
+                token = gumbel_argmax(z[row : row + 1], draws[row : row + 1])[0]
+            tokens.append(token)
+        return tokens

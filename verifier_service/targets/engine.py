@@ -1,0 +1,237 @@
+"""The verifier engine: continuous batching of sessions over one target model. Synchronous.
+
+One thread owns an engine. `open` and `submit` validate before anything is allocated or queued;
+`step` runs one forward for as many sessions as share it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.models.port import TargetModel
+from verifier_service.rules.grammars import Grammars, NoGrammars
+from verifier_service.rules.logits import GrammarMatcher, LogitsProcessors
+from verifier_service.rules.rules import Decision, Logits, rule_of
+from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
+from verifier_service.schedule.admission import check_open
+from verifier_service.schedule.batching import schedule
+from verifier_service.schedule.kv_manager import KvManager
+from verifier_service.targets.features import FeatureLog
+from verifier_service.targets.session import Session
+from verifier_service.targets.verify_step import (
+    accept,
+    apply_logits_processors,
+    collect_prompt_logprobs,
+    forward,
+)
+
+# The masks of all sessions in one forward pass, in seconds, as each measured last.
+_GRAMMARS_S = 0.02
+
+
+class Outcome(NamedTuple):
+    """How the round of one handle ended."""
+
+    handle: int
+    result: Verdict | ForedraftError
+
+
+class VerifierEngine:
+    """Decides rounds. A handle names an open session, so that a re-opened one is a new one."""
+
+    def __init__(
+        self,
+        model: TargetModel,
+        kv: KvBlocks,
+        *,
+        row_budget: int = 256,
+        prefill_rows: int = 64,
+        argmax: GumbelArgmax = gumbel_argmax,
+        choice: Choice = choose,
+        grammars: Grammars | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model = model
+        self._kv = kv
+        self._row_budget = row_budget
+        self._prefill_rows = prefill_rows
+        self._argmax, self._choose = argmax, choice
+        self._grammars = grammars or NoGrammars()
+        self._clock = clock
+        self._sessions: dict[int, Session] = {}
+        self._answered: list[Outcome] = []
+        self._manager = KvManager(model, kv)
+        self._opened = 0
+        self.corrupted = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        """The target model."""
+        return self._model.info
+
+    @property
+    def model(self) -> TargetModel:
+        """The target model, for the audit's scores."""
+        return self._model
+
+    @property
+    def kv(self) -> KvBlocks:
+        """The KV reservations."""
+        return self._kv
+
+    @property
+    def preempted(self) -> int:
+        """How often a session lost its KV to another one."""
+        return self._manager.preempted
+
+    @property
+    def has_work(self) -> bool:
+        """True while a step would do something."""
+        return bool(self._answered) or any(
+            s.pending is not None or s.needs_prefill for s in self._sessions.values()
+        )
+
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """Return the matcher of a new session; slow, and safe to call from any thread.
+
+        Raise InvalidRequest naming grammar.
+        """
+        return self._grammars.matcher(grammar)
+
+    def open(self, request: VerifyOpen, matcher: GrammarMatcher | None = None) -> int:
+        """Reserve KV for the session's worst case and return its handle; prefill starts at once.
+
+        matcher is that of request.grammar; made here if None. Raise InvalidRequest
+        naming the field, or Overloaded.
+        """
+        info, commit_limit = self.info, check_open(request, self.info)
+        if matcher is None and request.grammar is not None:
+            matcher = self.matcher(request.grammar)
+        self._opened += 1
+        handle = self._opened
+        worst = min(commit_limit + request.max_draft + 1, info.max_len)
+        self._kv.reserve(handle, worst, request.cache_salt)
+        stops = frozenset(request.stop_token_ids)
+        log = FeatureLog(request.features_from, info.features_width)
+        with_features = bool(request.features_hash) and request.features_hash == info.features_hash
+        self._sessions[handle] = Session(
+            session_id=request.session_id,
+            rule=rule_of(request.acceptance, request.sampling, self._argmax),
+            stop_token_ids=stops,
+            max_draft=request.max_draft,
+            commit_limit=commit_limit,
+            max_len=info.max_len,
+            tokens=list(request.prefix),
+            prefix_hash=hash_prefix(request.prefix),
+            processors=LogitsProcessors(
+                request.logits, stops, info.vocab_size, request.prefix, matcher
+            ),
+            logprobs=request.logprobs,
+            prompt_logprobs=[] if request.prompt_logprobs else None,
+            features=log if with_features else None,
+        )
+        return handle
+
+    def close(self, handle: int) -> None:
+        """Free a session; a handle that is not open is ignored."""
+        self.compact()
+        session = self._sessions.pop(handle, None)
+        if session is not None:
+            self._kv.release(handle)
+
+    def submit(self, handle: int, request: Round) -> None:
+        """Queue a round; its outcome comes from a later `step`.
+
+        Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
+        """
+        session = self._sessions.get(handle)
+        if session is None:
+            raise InvalidRequest("the session is not open", param="session_id")
+        verdict = session.admit(request, self.info.vocab_size, self._clock())
+        if verdict is not None:
+            self._answered.append(Outcome(handle, verdict))
+
+    def step(self) -> list[Outcome]:
+        """Run one forward over what is pending and return the rounds that ended with it."""
+        self.compact()
+        outcomes, self._answered = self._answered, []
+        waiting = self._manager.attach_shared_prefixes(self._sessions) | self._costly_grammars()
+        scheduled = schedule(
+            [s.pending_rows(key) for key, s in self._sessions.items() if key not in waiting],
+            row_budget=self._row_budget,
+            prefill_rows=self._prefill_rows,
+        )
+        scheduled = self._manager.allocate(scheduled, self._sessions)
+        if not scheduled:
+            return outcomes
+        started = self._clock()
+        sessions = [self._sessions[rows.key] for rows in scheduled]
+        segments, draws, batch_rows = [], [], 0
+        for rows, session in zip(scheduled, sessions, strict=True):
+            segments.append(session.segment(rows, self._manager.table(rows.key)))
+            batch_rows += rows.rows
+            if session.pending is not None and session.pending.started is None:
+                session.pending.started = started
+            if rows.decides:
+                draws.extend(session.draws())
+        logits = forward(self._model, segments, sessions)
+        logits = collect_prompt_logprobs(scheduled, self._sessions, logits)
+        parts = [(rows.key, self._sessions[rows.key].num_round_rows(rows)) for rows in scheduled]
+        processed = apply_logits_processors(parts, self._sessions, logits)
+        chosen = self._choose(logits, draws)
+        decisions = accept(parts, self._sessions, chosen, logits, processed)
+        spent = self._clock() - started
+        for rows in scheduled:
+            key = rows.key
+            # A served session goes to the end of the queue.
+            session = self._sessions.pop(key)
+            self._sessions[key] = session
+            if session.pending is not None:
+                session.pending.compute_s += spent
+            if not rows.decides:
+                session.read(rows.rows)
+                self._manager.read(key)
+                continue
+            result = self._commit(key, decisions[key], batch_rows, processed[key].raw)
+            if result is not None:
+                outcomes.append(Outcome(key, result))
+        return outcomes
+
+    def _costly_grammars(self) -> set[int]:
+        """Return the sessions whose masks would exceed the pass's budget of _GRAMMARS_S."""
+        seconds = 0.0
+        waiting: set[int] = set()
+        for key, session in self._sessions.items():
+            if session.pending is not None and session.processors.seconds:
+                if seconds and seconds + session.processors.seconds > _GRAMMARS_S:
+                    waiting.add(key)
+                else:
+                    seconds += session.processors.seconds
+        return waiting
+
+    def _commit(
+        self, key: int, decision: Decision | ForedraftError, rows: int, raw: Logits
+    ) -> Verdict | ForedraftError | None:
+        """Return how a session's round ended; None if a plain round goes on."""
+        session = self._sessions[key]
+        if isinstance(decision, ForedraftError):
+            self.corrupted += isinstance(decision, CorruptModelOutput)
+            session.pending = None
+            return decision
+        first, path = len(session.tokens), decision.path
+        verdict = session.commit(decision, rows, raw)
+        self._manager.committed(key, first, path)
+        return verdict
+
+    def compact(self) -> None:
+        """Move and return KV blocks before the next pass (kv_manager.py).
+
+        `step` does it, too; between two steps it delays no round.
+        """
+        self._manager.compact(self._sessions)

@@ -1,0 +1,249 @@
+"""One session's state on a verifier: its committed prefix, how much of it has KV, its round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from foredraft.decoding.prefix import extend_hash
+from foredraft.decoding.tree import branch, explicit, is_path
+from foredraft.errors import InvalidRequest, PrefixMismatch
+from foredraft.types import Round, Timings, TokenLogprobs, Verdict
+from verifier_service.models.port import Segment
+from verifier_service.rules.logits import LogitsProcessors
+from verifier_service.rules.logprobs import token_logprobs
+from verifier_service.rules.rules import Decision, Logits, Rule
+from verifier_service.rules.sampling import RowSampling
+from verifier_service.schedule.admission import check_round
+from verifier_service.schedule.batching import PendingRows, ScheduledRows
+from verifier_service.targets.features import FeatureLog
+
+
+@dataclass(slots=True)
+class Pending:
+    """A round in flight: its arrival, the start of its first forward pass, its cost so far."""
+
+    round: Round
+    arrived: float
+    started: float | None = None
+    compute_s: float = 0.0
+    emitted: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Session:
+    """Invariant: KV rows [0, cached) belong to tokens[:cached], and the last token has none.
+
+    The last token is the first row of the next forward pass.
+    """
+
+    session_id: str
+    rule: Rule
+    stop_token_ids: frozenset[int]
+    max_draft: int
+    commit_limit: int
+    max_len: int
+    tokens: list[int]
+    prefix_hash: int
+    processors: LogitsProcessors
+    # How many top logprobs accompany each committed token; None: no logprobs.
+    logprobs: int | None = None
+    # Those of the prefix, until the first verdict; None if not requested.
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    # The target's features of the tokens; None if not requested.
+    features: FeatureLog | None = None
+    cached: int = 0
+    # Tokens since the last verdict whose KV another session had computed.
+    num_cached_from_others: int = 0
+    pending: Pending | None = None
+    # Its KV is lost, and is computed again once a round arrives.
+    preempted: bool = False
+    last: tuple[Round, Verdict] | None = None
+
+    def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
+        """Start a round; return the verdict again if it repeats the last one.
+
+        Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
+        """
+        if self.last is not None and self.last[0] == request:
+            return self.last[1]
+        if self.pending is not None:
+            raise InvalidRequest("a round is in flight; rounds go one at a time", param="round")
+        base = request.base
+        if base.session_id != self.session_id:
+            raise InvalidRequest("base names another session", param="base.session_id")
+        if (base.prefix_len, base.prefix_hash) != (len(self.tokens), self.prefix_hash):
+            raise PrefixMismatch(
+                f"base is a prefix of {base.prefix_len} tokens; "
+                f"this session holds another one, of {len(self.tokens)}",
+                param="base",
+            )
+        check_round(request, vocab_size, self.max_draft, self.rule.trees)
+        if len(self.tokens) >= self.commit_limit:
+            raise InvalidRequest("max_new_tokens are committed already", param="max_new_tokens")
+        if len(self.tokens) + len(request.draft) + 1 > self.max_len:
+            raise InvalidRequest(
+                f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
+            )
+        self.preempted = False
+        self.pending = Pending(request, now)
+        return None
+
+    def pending_rows(self, key: int) -> PendingRows:
+        """Return the rows that the session could add to the next forward pass."""
+        prefill = len(self.tokens) - 1 - self.cached if self.needs_prefill else 0
+        return PendingRows(key, prefill, 1 + len(self.pending.round.draft) if self.pending else 0)
+
+    @property
+    def needs_prefill(self) -> bool:
+        """Whether tokens before the last still lack KV that they are to have."""
+        return not self.preempted and self.cached + 1 < len(self.tokens)
+
+    @property
+    def shareable(self) -> Sequence[int]:
+        """The tokens whose KV may come from another session: the rest needs its own rows."""
+        if self.prompt_logprobs is not None:
+            return ()
+        return self.tokens if self.features is None else self.tokens[: self.features.num_sent]
+
+    def reuse_prefix(self, end: int) -> None:
+        """Count the tokens up to end as cached: another session computed their KV."""
+        self.num_cached_from_others += end - self.cached
+        self.cached = end
+
+    def read(self, rows: int) -> None:
+        """Count the next rows as cached."""
+        if self.features is not None:
+            self.features.keep(range(rows))
+        self.cached += rows
+
+    def drop_kv(self) -> None:
+        """Forget all KV; prefill starts again with the next round."""
+        self.cached = 0
+        self.preempted = self.pending is None
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = []
+        if self.features is not None:
+            self.features.drop_kv()
+
+    def segment(self, rows: ScheduledRows, blocks: Sequence[int]) -> Segment:
+        """Return scheduled rows as the model takes them; blocks are its KV blocks."""
+        prompt = self.num_prompt_rows(rows)
+        if not rows.decides:
+            end = self.cached + rows.rows
+            return Segment(blocks, self.cached, self.tokens[self.cached : end], prompt)
+        assert self.pending is not None
+        draft, parents = self.pending.round.draft, self.pending.round.parents
+        tokens = [*self.tokens[self.cached :], *draft]
+        tree = () if is_path(parents) else parents
+        return Segment(blocks, self.cached, tokens, prompt + self.num_round_rows(rows), tree)
+
+    def num_round_rows(self, rows: ScheduledRows) -> int:
+        """Return how many of the scheduled rows, the last ones, decide the round."""
+        return 1 + len(self.pending.round.draft) if rows.decides and self.pending else 0
+
+    def num_prompt_rows(self, rows: ScheduledRows) -> int:
+        """Return how many of the rows before those give logprobs of the prefix."""
+        return 0 if self.prompt_logprobs is None else rows.rows - self.num_round_rows(rows)
+
+    def collect_prompt_logprobs(self, raw: Logits) -> None:
+        """Store the logprobs of the prefix's next tokens, from the rows before each."""
+        assert self.prompt_logprobs is not None
+        tokens = self.tokens[self.cached + 1 :][: len(raw)]
+        self.prompt_logprobs += self._logprobs_of(raw, range(len(raw)), tokens)
+
+    def draws(self) -> list[RowSampling]:
+        """Return how each row of the round is sampled."""
+        assert self.pending is not None
+        return self.rule.draws(self.pending.round, len(self.tokens))
+
+    def branches(self) -> list[Sequence[int]]:
+        """Return for each row of the round its tokens after the committed ones."""
+        assert self.pending is not None
+        draft = self.pending.round.draft
+        nodes, parents = range(len(draft)), explicit(self.pending.round.parents, len(draft))
+        return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
+
+    def accept(self, chosen: Sequence[int], logits: Logits) -> Decision:
+        """Return the rule's decision on the round's rows, given the token drawn in each.
+
+        The draft's nodes without a row are left out: none stands before its parent.
+        """
+        assert self.pending is not None
+        request, n = self.pending.round, len(chosen) - 1
+        if n < len(request.draft):
+            draft, parents, q = request.draft[:n], request.parents[:n], request.q[:n]
+            request = replace(request, draft=draft, parents=parents, q=q)
+        return self.rule.decide(request, len(self.tokens), chosen, logits)
+
+    def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
+        """Commit a decision; return the verdict once the round is complete.
+
+        raw are the model's own logits of the round's rows. Where the path is not the draft's first
+        nodes, KV rows first + path[i] now belong at first + i, where first was the number of tokens
+        before.
+        """
+        assert self.pending is not None
+        pending, draft = self.pending, self.pending.round.draft
+        path, token = decision
+        tokens = [*(draft[node] for node in path), token]
+        pending.logprobs += self._logprobs_of(raw, [0, *(1 + node for node in path)], tokens)
+        if self.features is not None:
+            fed = len(self.tokens) - self.cached
+            self.features.keep([*range(fed), *(fed + node for node in path)])
+        self._extend(tokens)
+        self.cached = len(self.tokens) - 1
+        pending.emitted.append(token)
+        if not pending.round.draft and self._continues(pending, token):
+            return None
+        return self._finish_round(path, batch_rows)
+
+    def _logprobs_of(
+        self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]
+    ) -> list[TokenLogprobs]:
+        """Return the logprobs of tokens, each from its row; nothing if not requested."""
+        count = self.logprobs
+        if count is None:
+            return []
+        pairs = zip(rows, tokens, strict=True)
+        return [token_logprobs(raw[row], token, count) for row, token in pairs]
+
+    def _extend(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        self.processors.extend(tokens)
+        self.prefix_hash = extend_hash(self.prefix_hash, tokens)
+
+    def _finish_round(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
+        """End the round in flight; return its verdict, with path as the accepted nodes."""
+        assert self.pending is not None
+        pending, self.pending = self.pending, None
+        started = pending.arrived if pending.started is None else pending.started
+        timings = Timings(
+            queue_us=int(1e6 * (started - pending.arrived)),
+            compute_us=int(1e6 * pending.compute_s),
+            batch_rows=batch_rows,
+        )
+        moved = () if path == tuple(range(len(path))) else path
+        verdict = Verdict(
+            pending.round.base,
+            len(path),
+            tuple(pending.emitted),
+            timings,
+            moved,
+            tuple(pending.logprobs),
+            tuple(self.prompt_logprobs or ()),
+            b"" if self.features is None else self.features.take(len(self.tokens) - 1),
+            self.num_cached_from_others,
+        )
+        self.prompt_logprobs, self.num_cached_from_others = None, 0
+        self.last = (pending.round, verdict)
+        return verdict
+
+    def _continues(self, pending: Pending, token: int) -> bool:
+        """True while a plain round has steps left, a place for them, and no stop token."""
+        return (
+            len(pending.emitted) < pending.round.plain_steps
+            and token not in self.stop_token_ids
+            and len(self.tokens) < self.commit_limit
+        )
