@@ -14,9 +14,9 @@ import torch
 from foredraft.errors import ConfigError
 from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
+from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
 from verifier_service.kv.block_table import KvBlocks
-from verifier_service.model.native import isas, library
 from verifier_service.models import numerics
 from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
@@ -145,7 +145,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     seen = windows(model.config)
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)
-    kernels = library()
+    kernels = load_kernels()
     paged = partial(
         PagedModel if fusion is None else partial(FusedModel, fusion),
         shape=shape,
@@ -161,7 +161,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         and not seen
         and config.attention in ("auto", "native")
         and kernels is not None
-        and (isa := next(iter(isas(kernels)), None)) is not None
+        and (isa := choose_isa(kernels, "bf16", config.isa)) is not None
         and fits_native(model, shape)
         and (fusion is None or max(fusion.layer_ids) < shape.layers - 1)
     ):
@@ -222,7 +222,7 @@ def choose_attention(
     """
     if config.attention == "flex" or (config.attention == "auto" and config.device != "cpu"):
         return flex(seen, longest, config.device)
-    kernels = library() if config.attention != "matmul" and config.device == "cpu" else None
+    kernels = load_kernels() if config.attention != "matmul" and config.device == "cpu" else None
     if kernels is not None and not seen and supports(shape.head_dim, shape.dtype):
         return NativeAttention(kernels)
     if config.attention == "native":

@@ -1,4 +1,4 @@
-"""The compiled choice (sampling_native.c): the same tokens as core/sampling.py, sooner."""
+"""The compiled choice (verifier/sampling.c): the same tokens as core/sampling.py, sooner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foredraft.noise.streams import stream_key
-from verifier_service.model.native import library
+from foredraft_kernels.loader import load_kernels
 from verifier_service.rules.sampling import (
     HEAD_NATS,
     Choice,
@@ -33,13 +33,13 @@ _SURE_LEAD = 1e-9
 
 def best_argmax() -> GumbelArgmax:
     """Return the compiled argmax where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return gumbel_argmax if kernels is None else NativeArgmax(kernels)
 
 
 def best_choice() -> Choice:
     """Return the compiled choice where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return choose if kernels is None else NativeChoice(kernels)
 
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
-from verifier_service.model.native import library
+from foredraft_kernels.loader import load_kernels
 from verifier_service.models.compiled.sampling import best_argmax, best_choice
 from verifier_service.rules.sampling import RowSampling, choose, gumbel_argmax, process
 
@@ -85,7 +85,7 @@ def test_pruning_loses_nothing_on_a_real_vocabulary():
         assert best_choice()(logits, draws) == expected
 
 
-@pytest.mark.skipif(library() is None, reason="the native kernels were not built")
+@pytest.mark.skipif(load_kernels() is None, reason="the native kernels were not built")
 def test_a_near_tie_is_left_to_the_reference():
     draws = [RowSampling(SamplingParams(temperature=1.0, seed=4), 9)]
     noise = gumbel(4, np.array([9]), np.arange(3))[0]
