@@ -58,6 +58,8 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         propose = codec.propose_to_pb(replace(request, features=last))
         ahead = [drafter_pb2.DraftRequest(features={"data": chunk}) for chunk in chunks]
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
+        # Cancelled while it is sent, it is left to nobody.
+        answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         # Written here and not by a task of its own: whatever else the loop has to do comes after.
         async with self._sending:
             # Asked for here: the stream may have ended while another message was being sent.

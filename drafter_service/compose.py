@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from drafter_service.config import DrafterConfig
 from drafter_service.models.compiled.noise import best_noise
-from drafter_service.models.compiled.searches import MAX_WIDTH, NativeBeam, NativeTree
+from drafter_service.models.compiled.searches import NativeBeam, NativeTree
 from drafter_service.models.port import Capabilities
 from drafter_service.proposals.causal_scorer import CausalScorer, EdgeScorer, Mixture, Uniform
 from drafter_service.proposals.context_ngram import ContextNgram
@@ -28,6 +28,7 @@ from drafter_service.strategies import (
 )
 from foredraft.errors import InvalidRequest
 from foredraft.types import DraftOpen, FirstTokens, Proposal, SamplingParams
+from foredraft_kernels.structs import MAX_WIDTH
 
 _NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)
 

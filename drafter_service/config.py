@@ -212,6 +212,11 @@ class DrafterConfig(ServiceConfig):
         description="Number format of the weights; by default int8 for the embedded family and "
         "bfloat16 for others, which have no int8.",
     )
+    isa: Literal["auto", "avx512", "avx2", "none"] = Field(
+        default="auto",
+        description="Instruction set of the compiled int8 forward; auto is the best that the CPU "
+        "has, none is torch's operations.",
+    )
     threads: int = Field(default=1, ge=1, description="CPU threads of a forward pass.")
     candidates: int = Field(
         default=32,
@@ -233,7 +238,7 @@ class DrafterConfig(ServiceConfig):
     max_sessions: int = Field(
         default=512,
         ge=1,
-        description="Most open sessions; a request with direct rounds takes two, the "
+        description="Most open sessions; a request with a lease takes two, the "
         "orchestrator's and the verifier's.",
     )
     cache_tokens: int = Field(

@@ -23,6 +23,7 @@ from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
 from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
+from foredraft_cli.options import ConfigOption
 from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
@@ -65,9 +66,9 @@ class Finding:
 @app.callback()
 def main(
     requests: Annotated[int, typer.Option(min=1, help="Held-out prompts.")] = 24,
-    max_tokens: Annotated[int, typer.Option(min=1)] = 96,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 96,
     streams: Annotated[int, typer.Option(min=1, help="Requests decoded at once.")] = 4,
-    config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+    config: ConfigOption = DEFAULT_FILE,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to write it.")] = None,
     prompts_file: PromptsOption = None,
 ) -> None:

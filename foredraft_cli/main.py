@@ -6,7 +6,6 @@ import asyncio
 import signal
 import sys
 import threading
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from deployments.config import DEFAULT_FILE, read
 from foredraft import __version__
 from foredraft.errors import ForedraftError
 from foredraft_cli import subcommands
+from foredraft_cli.options import ConfigOption
 
 app = typer.Typer(
     name="foredraft",
@@ -22,10 +22,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", help="A Serve YAML file that holds Foredraft.")
-]
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +64,7 @@ def serve(config: ConfigOption = DEFAULT_FILE) -> None:
 def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue; - reads standard input.")],
     config: ConfigOption = DEFAULT_FILE,
-    max_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens.")] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
     top_k: Annotated[int, typer.Option(min=0)] = 0,
     top_p: float = 1.0,
@@ -89,7 +85,7 @@ def generate(
 def demo(
     config: ConfigOption = DEFAULT_FILE,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts in the comparison.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=8)] = 128,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 128,
 ) -> None:
     """Stream a held-out function from a local cluster, then compare with plain decoding."""
     from foredraft_cli.demo import run

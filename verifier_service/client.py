@@ -84,8 +84,8 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
         try:
             verdict = replace(verdict, features=self._features.end(verdict.features))
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
-            for told in (*verdict.logprobs, *verdict.prompt_logprobs):
-                tokens = [token for token, _ in told.top]
+            for logprobs in (*verdict.logprobs, *verdict.prompt_logprobs):
+                tokens = [token for token, _ in logprobs.top]
                 limits.check_tokens("logprobs", tokens, self.model.vocab_size)
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's verdict: {error}") from None

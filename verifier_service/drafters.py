@@ -37,6 +37,9 @@ class DraftClient(Protocol):
     async def close(self) -> None:
         """End all its sessions."""
 
+    def retire(self) -> None:
+        """Take no new sessions; the channel ends with the last one."""
+
 
 Connect = Callable[[str], DraftClient]
 
@@ -67,7 +70,7 @@ class Drafters:
         except Unavailable:
             if self._clients.get(address) is client:
                 del self._clients[address]
-            await client.close()
+            client.retire()
             raise
 
     async def close(self) -> None:
@@ -114,6 +117,6 @@ class Link:
 
     def _answer(self, request: Propose) -> asyncio.Task[DraftBlock]:
         answer = asyncio.create_task(self._stream.propose(request))
-        # Nobody may be left to ask for it: a prediction that came out wrong.
+        # After a wrong prediction nothing awaits it.
         answer.add_done_callback(lambda task: task.cancelled() or task.exception())
         return answer

@@ -21,6 +21,7 @@ from deployments.serve.cluster import running
 from foredraft.client import CompletionClient
 from foredraft.errors import ConfigError
 from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts
+from foredraft_cli.options import ConfigOption
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
 # Not under version control: bench/results holds the summaries that are.
@@ -34,7 +35,7 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the rows.")
     ] = None,
-    config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+    config: ConfigOption = DEFAULT_FILE,
     prompts_file: PromptsOption = None,
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
@@ -61,7 +62,7 @@ def papers(
     only: Annotated[
         str | None, typer.Option(help="One table, to be measured again for the report in `out`.")
     ] = None,
-    config: Annotated[Path, typer.Option("--config", "-c")] = DEFAULT_FILE,
+    config: ConfigOption = DEFAULT_FILE,
 ) -> None:
     """Repeat the papers' experiments in this process; write a report, its summary and plots."""
     try:

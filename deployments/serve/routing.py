@@ -29,8 +29,8 @@ class Client(Protocol[Request, Stream]):
     async def open(self, request: Request) -> Stream:
         """Open a session's stream."""
 
-    async def close(self) -> None:
-        """Close the channel."""
+    def retire(self) -> None:
+        """Close the channel once its last session has ended."""
 
 
 class PinnedReplicas(Generic[Req, Str]):
@@ -63,8 +63,10 @@ class PinnedReplicas(Generic[Req, Str]):
                 failure = error
             except Unavailable as error:
                 failure = error
-                self._clients.pop(address, None)
-                await client.close()
+                # Sessions that run there may end there.
+                if self._clients.get(address) is client:
+                    del self._clients[address]
+                client.retire()
         raise failure
 
     async def _choose(self) -> str:

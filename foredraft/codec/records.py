@@ -375,7 +375,9 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
     if len(m.path) not in (0, m.accepted):
         raise InvalidRequest("path must be empty or have `accepted` entries", param="path")
     if len(m.logprobs) not in (0, m.accepted + len(m.next_tokens)):
-        raise InvalidRequest("logprobs must be empty or tell of every token", param="logprobs")
+        raise InvalidRequest(
+            "logprobs must be empty or have an entry for every token", param="logprobs"
+        )
     limits.check_range("cached_tokens", m.cached_tokens, 0, limits.MAX_PREFIX)
     return Verdict(
         base_from_pb(m.base),

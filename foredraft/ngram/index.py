@@ -7,9 +7,9 @@ from collections.abc import Sequence
 PSEUDOCOUNTS = (32.0, 16.0, 8.0, 4.0, 2.0)
 """What an estimate is worth, in occurrences, against what followed the last 1, 2, ... tokens."""
 WINDOW = 2048
-"""How many of a text's last tokens tell."""
+"""How many of a text's last tokens are looked at."""
 DEPTH = 12
-"""How far ahead they tell, in tokens."""
+"""The longest branch of a tree, in tokens."""
 
 
 class NgramIndex:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from functools import partial
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import grpc
@@ -94,7 +92,7 @@ class ServiceClient(Generic[S]):
         self.address = address
         self._open_timeout_s = open_timeout_s
         self.channel = grpc.aio.insecure_channel(address, options=options.CHANNEL)
-        self._streams: set[S] = set()
+        self._streams = 0
         self._retired: asyncio.Task[None] | None = None
         self._unused = asyncio.Event()
         self._unused.set()
@@ -114,9 +112,9 @@ class ServiceClient(Generic[S]):
 
     async def _start(self, stream: S) -> S:
         """Return the stream once it is open; it is closed if that fails."""
-        self._streams.add(stream)
+        self._streams += 1
         self._unused.clear()
-        stream.on_end(partial(self._stream_ended, stream))
+        stream.on_end(self._stream_ended)
         try:
             async with asyncio.timeout(self._open_timeout_s):
                 await stream.start()
@@ -128,18 +126,13 @@ class ServiceClient(Generic[S]):
             raise
         return stream
 
-    def _stream_ended(self, stream: S) -> None:
-        self._streams.discard(stream)
+    def _stream_ended(self) -> None:
+        self._streams -= 1
         if not self._streams:
             self._unused.set()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

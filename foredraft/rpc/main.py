@@ -1,4 +1,4 @@
-"""The command line of a service without Ray: python -m SERVICE CONFIG [--address HOST:PORT]."""
+"""The command line of a service without Ray: python -m SERVICE --config FILE."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def main(service: str, config: type[C], serve: Callable[[C], Awaitable[ServiceSe
     parser = argparse.ArgumentParser(
         prog=f"python -m {service}_service",
         description=f"Serve one {service} by gRPC.",
-        epilog="The keys of CONFIG are in docs/configuration.md.",
+        epilog="The keys of the file are in docs/configuration.md.",
     )
-    parser.add_argument("config", metavar="CONFIG", type=Path, help="YAML file")
-    parser.add_argument("--address", metavar="HOST:PORT", help="where to listen; port 0: any")
+    parser.add_argument("--config", metavar="FILE", type=Path, required=True, help="a YAML file")
+    parser.add_argument("--address", metavar="HOST:PORT", help="where to listen instead")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     try:

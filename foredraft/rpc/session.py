@@ -27,27 +27,17 @@ Res = TypeVar("Res")
 class ServerStream(Generic[Req, Res]):
     """One session's stream; no two messages are written at the same time."""
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], config: ServiceConfig) -> None:
-        self._context, self._config = context, config
+    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], idle_ttl_s: float) -> None:
+        self._context, self._idle_ttl_s = context, idle_ttl_s
         self._writing = asyncio.Lock()
 
-    async def first(self) -> Req | None:
-        """Return the first message as `read` does, within the shorter time that it may take."""
-        return await self._read(self._config.open_timeout_s)
-
-    async def read(self) -> Req | None:
+    async def read(self, within_s: float | None = None) -> Req | None:
         """Return the next message, None at the end.
 
-        Raise DeadlineExceeded if none comes in time, InvalidRequest if it cannot be decoded.
+        Raise DeadlineExceeded if none comes within within_s seconds, by default the time after
+        which a session is idle; InvalidRequest if it cannot be decoded.
         """
-        return await self._read(self._config.idle_ttl_s)
-
-    async def write(self, message: Res) -> None:
-        """Send a message; raise grpc.aio.BaseError if the peer is gone."""
-        async with self._writing:
-            await self._context.write(message)
-
-    async def _read(self, within_s: float) -> Req | None:
+        within_s = self._idle_ttl_s if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
                 message = await self._context.read()
@@ -56,6 +46,11 @@ class ServerStream(Generic[Req, Res]):
         except DecodeError:
             raise InvalidRequest("the message cannot be decoded", param="message") from None
         return None if message is grpc.aio.EOF else message
+
+    async def write(self, message: Res) -> None:
+        """Send a message; raise grpc.aio.BaseError if the peer is gone."""
+        async with self._writing:
+            await self._context.write(message)
 
 
 class SessionServicer(ABC, Generic[Req, Res]):
@@ -84,12 +79,10 @@ class SessionServicer(ABC, Generic[Req, Res]):
         """Refuse new sessions, ask open ones to move; return whether all ended within grace_s."""
         if not self._draining:
             self._draining = True
-            notice = common_pb2.Draining(grace_ms=int(1e3 * grace_s))
-            for stream in tuple(self._streams):
-                try:
-                    await stream.write(self._response(draining=notice))
-                except (grpc.aio.BaseError, asyncio.InvalidStateError):
-                    log.debug("a stream ended while it was asked to move")
+            notice = self._response(draining=common_pb2.Draining(grace_ms=int(1e3 * grace_s)))
+            # Not waited for: a peer that reads nothing delays no other.
+            notices = (stream.write(notice) for stream in self._streams)
+            self._notices = asyncio.gather(*notices, return_exceptions=True)
         try:
             async with asyncio.timeout(grace_s):
                 await self._empty.wait()
@@ -99,9 +92,9 @@ class SessionServicer(ABC, Generic[Req, Res]):
 
     async def serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Serve one session; an error ends the stream with its status."""
-        stream: ServerStream[Req, Res] = ServerStream(context, self.config)
+        stream: ServerStream[Req, Res] = ServerStream(context, self.config.idle_ttl_s)
         async with errors_as_status(context, self.service):
-            first: Any = await stream.first()
+            first: Any = await stream.read(self.config.open_timeout_s)
             if first is None:
                 return
             if first.WhichOneof("message") != "open":
@@ -134,12 +127,19 @@ class SessionServicer(ABC, Generic[Req, Res]):
 
 @asynccontextmanager
 async def session_tasks() -> AsyncIterator[asyncio.TaskGroup]:
-    """A session's tasks: the first one's failure is raised as it is, others are logged."""
+    """A session's tasks: the first failure is raised as it is, the others are logged."""
+    failures: list[BaseException] = []
     try:
         async with asyncio.TaskGroup() as tasks:
-            yield tasks
-    except BaseExceptionGroup as failures:
-        first, *others = failures.exceptions
+            try:
+                yield tasks
+            except Exception as error:
+                # It ends the tasks, whose own failures the group names before it.
+                failures.append(error)
+                raise
+    except BaseExceptionGroup as group:
+        failures += [error for error in group.exceptions if error not in failures]
+        first, *others = failures
         for other in others:
             expected = isinstance(other, ForedraftError | grpc.aio.BaseError)
             log.error("a session also failed: %r", other, exc_info=None if expected else other)

@@ -14,6 +14,9 @@ from foredraft.errors import ForedraftError, Unavailable, from_status
 # The trailing metadata's key of ForedraftError.param.
 _PARAM = "foredraft-param"
 
+# What grpc says of a message that was written while the stream ended.
+_WRITTEN_TOO_LATE = "Internal error from Core"
+
 log = logging.getLogger(__name__)
 
 
@@ -41,8 +44,8 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: ForedraftEr
 def error_of(
     code: grpc.StatusCode, details: str | None, trailing: Iterable[tuple[str, Any]] | None
 ) -> ForedraftError:
-    """Return the error that an RPC's status stands for; cancelled means that the peer is gone."""
-    if code is grpc.StatusCode.CANCELLED:
-        return Unavailable("the stream was cancelled")
+    """Return the error that an RPC's status stands for."""
+    if code is grpc.StatusCode.CANCELLED or details == _WRITTEN_TOO_LATE:
+        return Unavailable("the stream has ended")
     param = dict(trailing or ()).get(_PARAM)
     return from_status(code.name, details or code.name, None if param is None else str(param))

@@ -61,7 +61,7 @@ class DrafterServiceServicer:
         3. -> propose{base, keep_len, append, num_tokens}
         4. <- block{base, tokens, ...}
         ... 3 and 4 repeat; proposals are answered in order. The end of the stream frees the state.
-        A drafter whose model tells a features_hash needs the target's features with each proposal.
+        A drafter whose model has a features_hash needs the target's features with each proposal.
         Errors: INVALID_ARGUMENT (a field is out of range), FAILED_PRECONDITION (the prefix does not
         hash to the base), RESOURCE_EXHAUSTED (no room for the session), UNAVAILABLE (draining).
         """

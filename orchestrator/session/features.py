@@ -44,7 +44,7 @@ class FeatureRelay:
 
     @property
     def due(self) -> bool:
-        """Whether the drafter needs what the verifier could tell, but was not asked for."""
+        """Whether the drafter needs what the verifier has, but was not asked for."""
         lacking = bool(self._wanted) and self._wanted != self._asked and not self.fault
         return lacking and self._wanted == self._offered
 

@@ -31,7 +31,6 @@ from foredraft.types import (
     Proposal,
     Propose,
     Round,
-    SamplingParams,
     Verdict,
     VerifyOpen,
 )
@@ -83,11 +82,6 @@ class Session:
     def generated(self) -> tuple[int, ...]:
         """The committed tokens after the prompt."""
         return self._prefix.generated
-
-    @property
-    def sampling(self) -> SamplingParams:
-        """How the request samples."""
-        return self._request.sampling
 
     @property
     def tokens_left(self) -> int:

@@ -21,7 +21,7 @@ from verifier_service.rules import sampling as target_sampling
 from verifier_service.rules.acceptance import keep_while_equal
 from verifier_service.rules.rejection import next_weights, one_hot
 from verifier_service.rules.rules import METHODS
-from verifier_service.rules.sampling import Draw
+from verifier_service.rules.sampling import RowSampling
 
 VOCAB = 6
 LENGTH = 3
@@ -67,7 +67,7 @@ Drafts = Callable[[tuple[int, ...], np.ndarray], Iterable[Group]]
 @cache
 def target(setting, prefix):
     """The target after a prefix, as the verifier sees it: (processed logits, p), [VOCAB] each."""
-    z = target_sampling.process(LOGITS[prefix][None], [Draw(setting.params(), 0)])
+    z = target_sampling.process(LOGITS[prefix][None], [RowSampling(setting.params(), 0)])
     return z[0], target_sampling.probabilities(z)[0]
 
 

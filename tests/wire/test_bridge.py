@@ -170,5 +170,5 @@ async def test_without_a_bridge_another_tokenizer_is_refused(
         plain, _ = await decoded(drafts, verdicts, prompt, SamplingParams(), None)
         tokens, report = await decoded(drafts, verdicts, prompt, SamplingParams(), Proposal.COUPLED)
         assert tokens == plain
-        assert report.kept == 0 and report.draft_rounds <= 1
+        assert report.num_accepted == 0 and report.draft_rounds <= 1
     assert "another tokenizer than target" in caplog.text

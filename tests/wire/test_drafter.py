@@ -14,7 +14,6 @@ from drafter_service.config import DrafterConfig
 from drafter_service.server import SERVICE, serve, serve_engine
 from foredraft.codec import records as codec
 from foredraft.errors import (
-    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -246,14 +245,6 @@ async def test_a_client_that_vanishes_frees_its_session():
         await stream.propose(asking("s", PREFIX, 3, 2))
         await client.close()
         await gone(server, "sessions", 0)
-
-
-async def test_an_idle_stream_ends():
-    async with serving(idle_ttl_s=0.1) as (server, client):
-        stream = await client.open(opening("s", PREFIX))
-        await gone(server, "streams", 0)
-        with pytest.raises(DeadlineExceeded):
-            await stream.propose(asking("s", PREFIX, 3, 2))
 
 
 async def test_health_reflection_and_the_first_message():

@@ -15,7 +15,7 @@ from foredraft.types import (
     Proposal,
     SamplingParams,
 )
-from orchestrator.config import NgramConfig
+from orchestrator.config import BreakerConfig, NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import GoodputConfig
 from orchestrator.request import GenerationRequest
@@ -113,6 +113,21 @@ async def test_a_late_draft_is_not_waited_for() -> None:
         tokens, report = await decoded(both, config, watch=hold, new=100)
         assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
         assert report.origins[Origin.PLAIN] > 0 and report.draft_rounds > 10
+
+
+async def test_drafts_that_are_late_now_and_then_lose_no_drafter() -> None:
+    model = Watched()
+    breaker = BreakerConfig(threshold=4, cooldown_s=0.01, max_cooldown_s=0.02)
+    config = LED.model_copy(update={"draft_deadline_ms": 200.0, "breaker": breaker})
+    async with pair(model) as both:
+
+        def hold(number: int) -> None:
+            (model.gate.clear if number in (5, 15, 25, 35) else model.gate.set)()
+
+        tokens, report = await decoded(both, config, watch=hold, new=200)
+        assert len(tokens) == 200 and tokens[:NEW] == PLAIN_TOKENS
+        assert report.origins[Origin.PLAIN] >= 4 and report.rounds > 36
+        assert report.drafter_attaches == 1 and both.drafters.asked == 0
 
 
 async def test_a_lost_verifier_is_replaced_in_the_middle_of_a_lease() -> None:

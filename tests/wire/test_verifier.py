@@ -14,7 +14,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from foredraft.codec import records as codec
 from foredraft.errors import (
     CorruptModelOutput,
-    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -36,10 +35,9 @@ async def running(
     make: Callable[[], VerifierEngine] = make_engine,
     *,
     runner: Runner | None = None,
-    idle_ttl_s: float = 30.0,
 ) -> AsyncIterator[tuple[VerifierServer, VerifierClient]]:
     """A server and a client of it."""
-    config = VerifierConfig(model=Path(), idle_ttl_s=idle_ttl_s, grace_s=1.0)
+    config = VerifierConfig(model=Path(), grace_s=1.0)
     server = await serve_engine(config, runner or Runner(make))
     client = VerifierClient(f"127.0.0.1:{server.port}")
     try:
@@ -228,14 +226,6 @@ async def test_cancelling_a_round_or_an_open_frees_the_session():
         release.set()
         await eventually(lambda: model.pool.available == model.pool.total)
         assert server.stats()["kv_used"] == 0
-
-
-async def test_a_silent_session_is_ended():
-    async with running(idle_ttl_s=0.1) as (server, client):
-        stream = await client.open(opening())
-        await eventually(lambda: server.stats()["sessions"] == 0)
-        with pytest.raises(DeadlineExceeded):
-            await stream.verify(round_after((1, 2, 3)))
 
 
 async def test_draining_asks_sessions_to_move_and_takes_no_new_ones():

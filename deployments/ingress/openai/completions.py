@@ -94,9 +94,8 @@ class Completions:
             self._states.of(config.kind(generation.sampling)),
         )
         stops = Stops(request.stops, frozenset(generation.stop_token_ids), request.min_tokens or 0)
-        return deltas(
-            events, self._tokenizer, stops, decoding_mode(generation, config), self._ended
-        )
+        mode = decoding_mode(generation, config)
+        return deltas(events, self._tokenizer, stops, mode, self._ended)
 
     def _generation(
         self, request: CompletionRequest, prompt: tuple[int, ...], sample: int

@@ -47,6 +47,25 @@ async def test_one_sessions_proposals_keep_their_order():
     await batcher.stop()
 
 
+async def test_second_proposals_share_a_pass_too_and_closing_frees_the_session_after_them():
+    model = Gated()
+    batcher = await started(model)
+    handles = [(await batcher.open(opening(f"s{i}", (1, 2))))[0] for i in range(3)]
+    held = batcher.propose(handles[0], asking("s0", (1, 2), 2, 3))
+    await asyncio.to_thread(model.inside.wait)
+    firsts = [batcher.propose(h, asking(f"s{i}", (1, 2), 2, 3)) for i, h in enumerate(handles)]
+    seconds = [batcher.propose(h, asking(f"s{i}", (1, 2, 3), 2, 2)) for i, h in enumerate(handles)]
+    for handle in handles:
+        batcher.close(handle)
+    model.gate.set()
+    await asyncio.gather(held, *firsts, *seconds)
+    assert [len(part) for part in model.passes] == [1, 3, 3]
+    async with asyncio.timeout(5):
+        while batcher.stats()["sessions"]:
+            await asyncio.sleep(0)
+    await batcher.stop()
+
+
 async def test_the_queue_is_bounded():
     model = Gated()
     batcher = await started(model, max_queue=2)

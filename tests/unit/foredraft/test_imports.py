@@ -40,11 +40,21 @@ def needs(*packages: str) -> None:
 
 
 @pytest.mark.parametrize("package", ["orchestrator", "deployments.ingress", "foredraft"])
-def test_the_ingress_and_the_orchestrator_never_import_torch(package: str) -> None:
+def test_the_ingress_the_orchestrator_and_the_library_never_import_torch(package: str) -> None:
     needs("ray", "fastapi")
-    names = [package] if package == "foredraft" else modules(package)
+    names = modules(package)
     assert names
     assert not loaded_after_importing(names, {"torch", "transformers"})
+
+
+def test_the_shared_library_imports_no_ray_and_only_its_room_rpc_imports_grpc() -> None:
+    names = modules("foredraft")
+    assert "foredraft.rpc.server" in names
+    assert not loaded_after_importing(names, {"ray", "drafter_service", "verifier_service"})
+    others = [name for name in names if not name.endswith("_pb2_grpc") and ".rpc" not in name]
+    assert "foredraft.codec.records" in others
+    # A service's configuration is read where nothing is served.
+    assert not loaded_after_importing([*others, "foredraft.rpc.config"], {"grpc", "ray"})
 
 
 def test_the_orchestrator_alone_needs_no_ray_and_no_grpc() -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drafter_service.model.native import built
 from drafter_service.models.compiled.noise import best_noise
 from drafter_service.models.compiled.searches import NativeBeam, NativeTree
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
@@ -17,9 +16,10 @@ from drafter_service.proposals.lattice import NEVER, BlockScores
 from drafter_service.proposals.path_search import BeamSearch, SearchParams
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
+from foredraft_kernels.loader import load_kernels
 from tests.support.drafters import EOS
 
-pytestmark = pytest.mark.skipif(built() is None, reason="not built")
+pytestmark = pytest.mark.skipif(load_kernels() is None, reason="not built")
 
 # Tokens of one bucket of the chains besides each other.
 VOCAB = 3 * 4096
@@ -68,7 +68,7 @@ def test_the_beam_is_the_references(case, order, window, length, parts, params):
     ngram = ContextNgram(VOCAB, order, window)
     scorers = zip(parts, (EdgeScorer(), ngram), strict=True)
     reference = BeamSearch(Mixture([part for part in scorers if part[0]]), params)
-    native = NativeBeam(built(), params, *parts, ngram)
+    native = NativeBeam(load_kernels(), params, *parts, ngram)
     expected = reference(scores, noise, context, temperature, EOS)
     assert native(scores, noise, context, temperature, EOS) == expected
 
@@ -78,7 +78,7 @@ def test_of_equal_paths_the_same_one_is_found():
     scores = BlockScores(tokens, np.full(tokens.shape, np.log(0.25), dtype=np.float32))
     for beam in (1, 2, 9):
         params = SearchParams(1.0, 15, 0.5, beam)
-        native = NativeBeam(built(), params, 1.0, 0.0, ContextNgram(VOCAB))
+        native = NativeBeam(load_kernels(), params, 1.0, 0.0, ContextNgram(VOCAB))
         reference = BeamSearch(Mixture([(1.0, EdgeScorer())]), params)
         arguments = (scores, np.zeros(tokens.shape), (7,), 0.0, EOS)
         assert native(*arguments) == reference(*arguments)
@@ -113,7 +113,7 @@ def test_the_tree_is_the_references(
     )
     known = TreeScores(scores.tokens, logits, noise, 1.2, text, seed)
     expected = grow(known, nodes, params, EOS)
-    tree = NativeTree(built())(known, nodes, params, EOS)
+    tree = NativeTree(load_kernels())(known, nodes, params, EOS)
     assert tree.mass == pytest.approx(expected.mass)
     found, wanted = by_path(tree), by_path(expected)
     # Counts give equals, of which rounding decides which is the last to find room.
@@ -134,7 +134,7 @@ def by_path(tree: Tree) -> dict[tuple[int, ...], float]:
 @pytest.mark.parametrize("seed", [0, 12345, (1 << 64) - 1])
 def test_noise_has_the_bits_of_the_reference(seed):
     rng = np.random.default_rng(seed % 97)
-    noise = best_noise(built())
+    noise = best_noise(load_kernels())
     positions, tokens = rng.integers(0, 1 << 20, 300), rng.integers(0, 1 << 31, (300, 500))
     assert np.array_equal(noise(seed, positions, tokens), gumbel(seed, positions, tokens))
     turned = np.asfortranarray(tokens)

@@ -120,9 +120,9 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(which=pick)
     def led_round_arrives(self, which: int) -> None:
         before = self.session.generated
-        told = self.led[which % len(self.led)]
+        led = self.led[which % len(self.led)]
         with suppress(CorruptModelOutput):
-            step = self.session.led_round_arrived(told)
+            step = self.session.led_round_arrived(led)
             assert tuple(c.token for c in step.tokens) == self.session.generated[len(before) :]
             return
         assert self.session.generated == before
@@ -130,12 +130,12 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.led and self.running)
     @rule(which=pick)
     def led_nonsense_arrives(self, which: int) -> None:
-        told = self.led[which % len(self.led)]
-        lost = replace(told.verdict.base, prefix_hash=told.verdict.base.prefix_hash ^ 1)
+        led = self.led[which % len(self.led)]
+        lost = replace(led.verdict.base, prefix_hash=led.verdict.base.prefix_hash ^ 1)
         for bad in (
-            replace(told, block=replace(told.block, base=lost)),
-            replace(told, block=replace(told.block, tokens=(VOCAB,), parents=())),
-            replace(told, block=replace(told.block, tokens=(0,), parents=(0,))),
+            replace(led, block=replace(led.block, base=lost)),
+            replace(led, block=replace(led.block, tokens=(VOCAB,), parents=())),
+            replace(led, block=replace(led.block, tokens=(0,), parents=(0,))),
         ):
             with pytest.raises(CorruptModelOutput):
                 self.session.led_round_arrived(bad)

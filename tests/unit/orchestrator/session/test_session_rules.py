@@ -155,13 +155,13 @@ def test_origins_of_a_full_match_a_mismatch_and_a_plain_round() -> None:
 
 def test_what_of_the_prompt_was_cached_is_told_once() -> None:
     session = opened_session()
-    told = []
+    cached = []
     for _ in range(2):
         verdict = Verdict(session.next_round(1).base, 0, (1,), cached_tokens=2)
         step = session.verdict_arrived(verdict)
         assert step is not None
-        told.append(step.cached_tokens)
-    assert told == [2, 0]
+        cached.append(step.cached_tokens)
+    assert cached == [2, 0]
 
 
 def test_a_stop_token_inside_a_kept_draft_ends_the_request_there() -> None:
@@ -219,7 +219,7 @@ def test_tokens_that_the_target_does_not_know_never_reach_it() -> None:
     session = Session(request())
     session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
     session.drafter_opened(DraftOpened(replace(MODEL, vocab_size=6000), 16))
-    # Taken in while nobody knows the target's vocabulary, cut as soon as it has told it.
+    # Taken in while nobody knows the target's vocabulary, cut as soon as it is known.
     session.draft_arrived(*answer(ask(session, 2), 1, 5000))
     session.verifier_opened(MODEL)
     draft = session.draft()

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.features.fusion import read_fusion
+from foredraft_kernels.loader import load_kernels, supported_isas
 from tests.support.families.dflash import (
     HIDDEN,
     VOCAB,
@@ -24,14 +25,13 @@ from tests.support.families.dflash import (
 )
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.model.native import isas, library
 from verifier_service.models.compiled.forward import NativeForward
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 from verifier_service.models.transformers_forward import TransformersForward
 
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
+KERNELS = load_kernels()
+ISAS = supported_isas(KERNELS, "bf16") if KERNELS else []
 
 
 @pytest.fixture(scope="module")

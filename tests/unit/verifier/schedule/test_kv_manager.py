@@ -72,11 +72,11 @@ def test_other_salts_share_nothing_and_prompt_logprobs_are_heard_in_full() -> No
     for number in range(2):
         asked = opening(PROMPT, session_id=f"s{number}")
         salted = engine.open(replace(asked, cache_salt=str(number)))
-        heard = engine.open(replace(asked, logprobs=1, prompt_logprobs=True))
-        engine.submit(heard, round_after(PROMPT, session_id=f"s{number}"))
-        told.append(finish(engine)[heard].prompt_logprobs)
+        prompt_logprobs = engine.open(replace(asked, logprobs=1, prompt_logprobs=True))
+        engine.submit(prompt_logprobs, round_after(PROMPT, session_id=f"s{number}"))
+        told.append(finish(engine)[prompt_logprobs].prompt_logprobs)
         engine.close(salted)
-        engine.close(heard)
+        engine.close(prompt_logprobs)
     assert engine.kv.shared_tokens == 0
     assert len(told[0]) == len(PROMPT) - 1 and told[0] == told[1]
 

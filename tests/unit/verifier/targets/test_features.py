@@ -21,13 +21,10 @@ from tests.support.families.dflash import HIDDEN, write_drafter, write_target
 from tests.support.verifiers import BLOCK, RandomModel, finish, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_engine
-from verifier_service.model.native import isas, library
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 
 WIDTH = 2
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
 
 
 def features_of(text: Sequence[int], start: int = 0) -> bytes:

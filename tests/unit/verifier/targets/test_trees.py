@@ -48,7 +48,7 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     assert (answer.path, committed(request, answer)) == (path, text)
     assert answer.accepted == len(text) - 1
     # Once tidied, KV holds the committed tokens but the last.
-    engine.tidy()
+    engine.compact()
     whole = (1, 2, 3, *text)
     assert model.text(engine.kv.table(handle), len(whole) - 1) == list(whole[:-1])
     forwards = len(model.batches)
@@ -119,7 +119,7 @@ def test_trees_commit_the_text_of_plain_decoding(rounds, temperature, seed):
             for handle, answer in engine.step():
                 text = texts[handle][1]
                 text += committed(requests[handle], answer)
-                engine.tidy()
+                engine.compact()
                 assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     for prefix, (name, text) in zip(((0, 1), (2,)), texts.values(), strict=True):
         asked = opening(prefix, session_id=name, new=90, sampling=sampling)
