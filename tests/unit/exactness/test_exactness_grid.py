@@ -15,7 +15,7 @@ from _pytest.mark import ParameterSet
 from drafter_service.proposals.sampled import sampled_path
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
-from tests.support.exactness import (
+from tests.support.law.exactness import (
     ALPHA,
     DRAFT_LENGTH,
     DRAWS,
@@ -28,7 +28,7 @@ from tests.support.exactness import (
     p_value,
     play,
 )
-from tests.support.small_drafter import (
+from tests.support.law.small_drafter import (
     EOS,
     MOST,
     always_wrong,

@@ -8,8 +8,8 @@ import pytest
 
 from drafter_service.proposals.proposals import process
 from foredraft.types import Acceptance
-from tests.support.exactness import ALPHA, Independent, Setting, p_value, play, shared
-from tests.support.small_drafter import FINE, coarsely, peeking, sampled, searched
+from tests.support.law.exactness import ALPHA, Independent, Setting, p_value, play, shared
+from tests.support.law.small_drafter import FINE, coarsely, peeking, sampled, searched
 
 SETTING = Setting(0.7, 0.8)
 RULES = pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])

@@ -12,7 +12,7 @@ from drafter_service.proposals.path_search import SearchParams, beam_search
 from drafter_service.proposals.proxies.kenlm import KenLMScorer
 from drafter_service.proposals.proxies.ngram_table import NgramTable
 from drafter_service.proposals.proxies.static_ngram import StaticNgram
-from tests.support.ngram_table_oracle import score
+from tests.support.oracles.ngram_table import score
 from training.proxy.arpa import Words, save_arpa
 from training.proxy.kneser_ney import count_ngrams, estimate
 

@@ -15,7 +15,7 @@ from foredraft.errors import (
 )
 from foredraft.types import DraftBlock, Propose
 from orchestrator.length.config import FixedConfig
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     ScriptedDrafter,
     ScriptedVerifier,
     config,
@@ -24,7 +24,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.running import FIXED, run
+from tests.support.orchestrator.running import FIXED, run
 
 FAULTS = (None, None, None, "lost", "late", "wrong", "guess", "nonsense", "short")
 

@@ -30,7 +30,7 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
     VOCAB,
@@ -41,7 +41,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.sessions import run_ahead
+from tests.support.orchestrator.sessions import run_ahead
 
 pick = st.integers(0, 1 << 16)
 

@@ -22,7 +22,7 @@ from drafter_service.proposals.sampled import quantise
 from foredraft.ngram.lookup import continuation
 from foredraft.noise.streams import DRAFT
 from foredraft.types import Candidates, SamplingParams
-from tests.support.exactness import (
+from tests.support.law.exactness import (
     DRAFT_LENGTH,
     DRAWS,
     FIRST,

@@ -11,7 +11,7 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     Collected,
     DraftScript,
     ScriptedDrafter,
