@@ -3,8 +3,8 @@
 The embedded pair has one tokenizer, so its target is made to speak others: what it writes at
 temperature 0 after held-out prompts is replayed, token by token, in a byte-level vocabulary and in
 one that writes spaces as U+2581, both trained here on the standard library's sources. A round
-drafts after what was replayed so far, keeps what agrees, and receives one token more. Tokens of different
-vocabularies are of different lengths, so bytes for each round are what compares.
+drafts after what was replayed so far, keeps what agrees, and receives one token more. Tokens of
+different vocabularies are of different lengths, so bytes for each round are what compares.
 """
 
 from __future__ import annotations
