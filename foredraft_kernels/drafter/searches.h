@@ -69,7 +69,7 @@ void follow(const counted_text *t, const int64_t *history, int64_t known, follow
 typedef struct {
     int64_t depth, text_depth, width, parents, eos, noisy, position;
     uint64_t seed;
-    double sharpness, least;
+    double confidence_exponent, least;
     const int64_t *tokens;
     const float *logits;
     const double *noise, *pseudocounts;
