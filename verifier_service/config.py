@@ -67,7 +67,7 @@ class VerifierConfig(ServiceConfig):
     )
     isa: Literal["auto", "avx512", "avx2"] = Field(
         default="auto",
-        description="instruction set of the compiled forward; auto is the best that the CPU has",
+        description="Instruction set of the compiled forward; auto is the best that the CPU has.",
     )
     features: FeaturesConfig | None = Field(
         default=None,

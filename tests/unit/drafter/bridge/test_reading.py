@@ -42,7 +42,7 @@ from tests.support.tokenizers_by_hand import (
 
 
 def reading_of(pair: Pair, tokens: Sequence[int]) -> list[int]:
-    return Reading(pair.drafter).read(pair.heard(tokens))
+    return Reading(pair.drafter).read(pair.bytes_of(tokens))
 
 
 def test_a_text_is_read_in_the_drafters_tokens(pair: Pair) -> None:

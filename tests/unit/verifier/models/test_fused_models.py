@@ -123,7 +123,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
-def test_the_compiled_forward_tells_what_that_of_transformers_does(
+def test_the_compiled_forward_returns_the_states_of_transformers(
     small: tuple[Path, Path],
 ) -> None:
     target, drafter = small
@@ -157,14 +157,14 @@ def test_the_compiled_forward_tells_what_that_of_transformers_does(
     ("rows", "layers", "what"),
     [([3], (0,), "row"), ([-1], (0,), "row"), ([0], (2, 0), "layers"), ([0], (3,), "layers")],
 )
-def test_what_cannot_be_told_of_never_reaches_c(
+def test_states_that_are_not_there_are_refused_before_c(
     small: tuple[Path, Path], rows: list[int], layers: tuple[int, ...], what: str
 ) -> None:
     model = load_target(config_of(*small))
     assert isinstance(model.passes, NativeForward)
     flat = model.flat([Segment(model.pool.take(1), 0, [5, 6, 7], 1)])
     with pytest.raises(ValueError, match=what):
-        model.passes.told(flat, rows, layers)
+        model.passes.hidden_states(flat, rows, layers)
 
 
 def test_of_the_last_layer_transformers_forward_tells(
