@@ -5,9 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test-fast test check format proto docs bench build clean
-# Two processes share the tests that need no cluster of their own.
+# Two processes share the tests that need no cluster of their own, file by file.
 PYTEST := $(BIN)/python -m pytest -q
-SPREAD := -n 2 --dist loadgroup
+SPREAD := -n 2 --dist loadfile
 
 install: $(STAMP)
 

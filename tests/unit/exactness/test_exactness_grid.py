@@ -65,11 +65,6 @@ def tree(setting, draws):
     return with_shared_noise("tree", setting, draws)
 
 
-def drafts_of(proposal, setting):
-    """Marks tests that need the same drafts, which one process is to make."""
-    return pytest.mark.xdist_group(f"{proposal} {setting.temperature}")
-
-
 @cache
 def plain(setting):
     """What is decoded without any draft."""
@@ -79,15 +74,13 @@ def plain(setting):
 def combinations() -> list[ParameterSet]:
     """Every proposal under every rule and setting; only coupled verifies trees.
 
-    Drafts with the shared noise are made seed by seed: one process makes those of a temperature.
+    Drafts with the shared noise are made seed by seed, which takes long.
     """
     found = []
     for proposal, acceptance, setting in product(PROPOSALS, Acceptance, SETTINGS):
         marks = []
-        if proposal in ("coupled", "cps"):
-            marks.append(drafts_of(proposal, setting))
-            if proposal == "cps" or setting.temperature == 1.0:
-                marks.append(pytest.mark.slow)
+        if proposal == "cps" or (proposal == "coupled" and setting.temperature == 1.0):
+            marks = [pytest.mark.slow]
         found.append(pytest.param(proposal, acceptance, setting, marks=marks))
     return found
 
@@ -125,9 +118,7 @@ def test_no_drafter_can_change_the_law(adversary, acceptance):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "setting", [pytest.param(each, marks=drafts_of("cps", each)) for each in SETTINGS], ids=str
-)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_q_that_the_draft_was_not_drawn_from_changes_the_law(setting):
     texts, _ = play(searched(setting), REJECTION, setting)
     assert p_value(texts, setting) < ALPHA
@@ -162,7 +153,7 @@ class TabularModel(CountingModel):
         ("sampled", REJECTION),
         ("sampled", BLOCK),
         ("argmax", BLOCK),
-        pytest.param("coupled", REJECTION, marks=pytest.mark.xdist_group("coupled 0.7")),
+        ("coupled", REJECTION),
         ("tree", COUPLED),
     ],
 )

@@ -56,7 +56,7 @@ def played(acceptance, sampling=WARM, *, rounds=8, state=0, name="s", with_q=Tru
         text += [*tokens[: answer.accepted], *answer.next_tokens]
         verdicts.append((answer.accepted, answer.next_tokens, answer.path))
         # KV holds the committed tokens but the last.
-        engine.tidy()
+        engine.compact()
         assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     return text, verdicts
 
