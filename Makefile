@@ -21,9 +21,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/foredraft demo
 
-# The rings without a cluster, without what takes a process many seconds.
+# The rings without a cluster, without what takes many seconds, and fewer random examples.
 test-fast: $(STAMP)
-	$(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
+	FOREDRAFT_TEST_FAST=1 $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
 
 # All rings. One cluster serves the app ring.
 test: $(STAMP)

@@ -53,6 +53,7 @@ def test_plain_rounds_with_the_noise_of_a_draft_are_seen(acceptance):
     assert p_value(texts, SETTING) < ALPHA
 
 
+@pytest.mark.slow
 @RULES
 def test_a_marginal_for_a_searched_token_is_seen(acceptance):
     draws = DRAWS // 5
