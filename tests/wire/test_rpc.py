@@ -265,14 +265,18 @@ async def test_a_retired_client_keeps_its_channel_until_its_last_session_ends(
 @both
 async def test_a_server_that_never_answers_open_is_given_up(service: Service) -> None:
     async def mute(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        held.append(back)
         await client.read()
 
+    held: list[asyncio.StreamWriter] = []
     listening = await asyncio.start_server(mute, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     async with service.connect(f"127.0.0.1:{port}", 0.05) as client:
         with pytest.raises(DeadlineExceeded):
             await client.open(service.opening())
     listening.close()
+    for back in held:
+        back.close()
 
 
 @both

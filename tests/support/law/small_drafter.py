@@ -151,14 +151,14 @@ def copied(prefix, seeds):
     return [Group(seeds, copied_path(found, length, EOS).tokens)] if found else []
 
 
-def searched(setting):
+def searched(setting, draws=DRAWS):
     """Searched paths, told as if drawn from each slot's marginal (DiffuSpec Eq. 5)."""
     scores = block_scores()
     marginals = [
         _candidates(ids, *coarsely(row / setting.temperature, FINE))
         for ids, row in zip(scores.tokens, scores.log_q, strict=True)
     ]
-    groups = first_drafts("cps", setting.temperature)
+    groups = first_drafts("cps", setting.temperature, draws)
     told = [group._replace(q=tuple(marginals[: len(group.tokens)])) for group in groups]
     return lambda prefix, seeds: [] if prefix else told
 

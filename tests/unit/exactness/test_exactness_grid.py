@@ -61,13 +61,11 @@ ADVERSARIES = {
 }
 
 
-def tree(setting, draws):
-    return with_shared_noise("tree", setting, draws)
-
-
-def drafts_of(proposal, setting):
-    """Marks tests that need the same drafts, which one process is to make."""
-    return pytest.mark.xdist_group(f"{proposal} {setting.temperature}")
+def fewer(proposal, setting):
+    """A proposal's drafts and of how many seeds: not all where each seed's is made by itself."""
+    if proposal not in ("coupled", "tree"):
+        return PROPOSALS[proposal](setting), DRAWS
+    return with_shared_noise(proposal, setting, DRAWS // 5), DRAWS // 5
 
 
 @cache
@@ -76,18 +74,20 @@ def plain(setting):
     return play(lambda prefix, seeds: [], COUPLED, setting)[0]
 
 
+def slow_at_1(setting):
+    return pytest.param(setting, marks=[pytest.mark.slow] * (setting.temperature == 1.0))
+
+
 def combinations() -> list[ParameterSet]:
     """Every proposal under every rule and setting; only coupled verifies trees.
 
-    Drafts with the shared noise are made seed by seed: one process makes those of a temperature.
+    Drafts with the shared noise are made seed by seed, which takes long.
     """
     found = []
     for proposal, acceptance, setting in product(PROPOSALS, Acceptance, SETTINGS):
         marks = []
-        if proposal in ("coupled", "cps"):
-            marks.append(drafts_of(proposal, setting))
-            if proposal == "cps" or setting.temperature == 1.0:
-                marks.append(pytest.mark.slow)
+        if proposal in ("coupled", "cps") or setting.temperature == 1.0:
+            marks = [pytest.mark.slow]
         found.append(pytest.param(proposal, acceptance, setting, marks=marks))
     return found
 
@@ -102,11 +102,11 @@ def test_the_targets_law_is_kept(proposal, acceptance, setting):
         assert np.array_equal(texts, plain(setting))
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("setting", [slow_at_1(each) for each in SETTINGS], ids=str)
 def test_trees_give_the_texts_that_keep_the_law(setting):
     # Of the shared noise alone, seed by seed: the law is that of `plain`, which all seeds show.
-    draws = DRAWS // 5
-    texts, kept = play(tree(setting, draws), COUPLED, setting, draws=draws)
+    drafts, draws = fewer("tree", setting)
+    texts, kept = play(drafts, COUPLED, setting, draws=draws)
     assert p_value(plain(setting), setting) > ALPHA
     assert np.array_equal(texts, plain(setting)[:draws])
     assert kept > 0.25
@@ -125,9 +125,7 @@ def test_no_drafter_can_change_the_law(adversary, acceptance):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "setting", [pytest.param(each, marks=drafts_of("cps", each)) for each in SETTINGS], ids=str
-)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_q_that_the_draft_was_not_drawn_from_changes_the_law(setting):
     texts, _ = play(searched(setting), REJECTION, setting)
     assert p_value(texts, setting) < ALPHA
@@ -162,14 +160,13 @@ class TabularModel(CountingModel):
         ("sampled", REJECTION),
         ("sampled", BLOCK),
         ("argmax", BLOCK),
-        pytest.param("coupled", REJECTION, marks=pytest.mark.xdist_group("coupled 0.7")),
+        ("coupled", REJECTION),
         ("tree", COUPLED),
     ],
 )
 def test_the_grid_plays_what_sessions_play(proposal, acceptance):
     setting = Setting(0.7, 0.8)
-    draws = DRAWS // 5
-    drafts = tree(setting, draws) if proposal == "tree" else PROPOSALS[proposal](setting)
+    drafts, draws = fewer(proposal, setting)
     texts, _ = play(drafts, acceptance, setting, draws=draws)
     model = TabularModel()
     for seed in range(0, draws, draws // 200):

@@ -8,7 +8,7 @@ import pytest
 
 from drafter_service.proposals.proposals import process
 from foredraft.types import Acceptance
-from tests.support.law.exactness import ALPHA, Independent, Setting, p_value, play, shared
+from tests.support.law.exactness import ALPHA, DRAWS, Independent, Setting, p_value, play, shared
 from tests.support.law.small_drafter import FINE, coarsely, peeking, sampled, searched
 
 SETTING = Setting(0.7, 0.8)
@@ -54,10 +54,10 @@ def test_plain_rounds_with_the_noise_of_a_draft_are_seen(acceptance):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("cps 0.7")
 @RULES
 def test_a_marginal_for_a_searched_token_is_seen(acceptance):
-    texts, _ = play(searched(SETTING), acceptance, SETTING)
+    draws = DRAWS // 5
+    texts, _ = play(searched(SETTING, draws), acceptance, SETTING, draws=draws)
     assert p_value(texts, SETTING) < ALPHA
 
 

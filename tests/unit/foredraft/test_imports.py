@@ -71,6 +71,8 @@ def test_the_state_machines_do_no_io(module: str) -> None:
     assert not loaded_after_importing(names, unwanted)
 
 
+# In the fast loop import-linter alone sees to it, which `make check` runs.
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["drafter_service", "verifier_service"])
 def test_the_services_never_import_ray_or_each_other(service: str) -> None:
     other = {"drafter_service": "verifier_service"}.get(service, "drafter_service")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_service.models.compiled.noise import best_noise
@@ -18,6 +18,7 @@ from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
 from foredraft_kernels.loader import load_kernels
 from tests.support.drafters import EOS
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.skipif(load_kernels() is None, reason="not built")
 
@@ -47,7 +48,7 @@ def cases(draw):
     return scores, noise, temperature, rng
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(
     case=cases(),
     order=st.integers(1, 5),
@@ -84,7 +85,7 @@ def test_of_equal_paths_the_same_one_is_found():
         assert native(*arguments) == reference(*arguments)
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(
     case=cases(),
     nodes=st.integers(1, 70),

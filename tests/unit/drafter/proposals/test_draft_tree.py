@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_service.proposals.draft_tree import TreeParams, TreeScores, grow, log_odds, mixed
@@ -14,6 +14,7 @@ from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.support.drafters import EOS, blocks, scores_of
+from tests.support.examples import examples
 
 GREEDY = SamplingParams()
 TEXT = (9,)
@@ -43,7 +44,7 @@ def prefixes(scores, odds, depth):
     return found
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     scores=blocks(),
     nodes=st.integers(1, 12),

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -30,6 +29,7 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
+from tests.support.examples import examples
 from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
@@ -243,5 +243,5 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.session.generated == self.plain
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+SessionMachine.TestCase.settings = examples(150, stateful_step_count=60)
 TestSessionMachine = SessionMachine.TestCase

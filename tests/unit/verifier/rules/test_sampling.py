@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from foredraft_kernels.loader import load_kernels
+from tests.support.examples import examples
 from verifier_service.models.compiled.sampling import best_argmax, best_choice
 from verifier_service.rules.sampling import RowSampling, choose, gumbel_argmax, process
 
@@ -50,7 +51,7 @@ def oracle(logits: np.ndarray, draw: RowSampling) -> int:
     return int(np.where(kept, z + noise, -np.inf).argmax())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(PARAMS, min_size=1, max_size=5),
     st.sampled_from([2, 17, 300]),
@@ -103,9 +104,9 @@ def test_a_near_tie_is_left_to_the_reference():
     "sampling",
     [
         SamplingParams(temperature=1.0),
-        SamplingParams(temperature=0.6, top_k=5),
-        SamplingParams(temperature=1.3, top_p=0.8),
-        SamplingParams(temperature=1.0, min_p=0.1),
+        pytest.param(SamplingParams(temperature=0.6, top_k=5), marks=pytest.mark.slow),
+        pytest.param(SamplingParams(temperature=1.3, top_p=0.8), marks=pytest.mark.slow),
+        pytest.param(SamplingParams(temperature=1.0, min_p=0.1), marks=pytest.mark.slow),
     ],
 )
 def test_draws_follow_the_processed_distribution(sampling):

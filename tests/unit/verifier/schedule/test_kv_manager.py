@@ -6,11 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import Overloaded
 from foredraft.types import SamplingParams, TokenLogprobs, Verdict
+from tests.support.examples import examples
 from tests.support.verifiers import (
     BLOCK,
     CountingModel,
@@ -97,7 +98,7 @@ def test_an_idle_session_gives_way_and_reads_its_text_again() -> None:
     assert engine.preempted == 2
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1.0, 2.0, 4.0]),

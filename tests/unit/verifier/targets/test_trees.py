@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import InvalidRequest
 from foredraft.types import SamplingParams
+from tests.support.examples import examples
 from tests.support.verifiers import (
     CountingModel,
     RandomModel,
@@ -96,7 +97,7 @@ TREES = st.lists(st.tuples(st.integers(0, TINY - 1), st.integers(-1, 30)), max_s
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(st.tuples(TREES, TREES), min_size=1, max_size=6),
     st.sampled_from([0.0, 1.0]),
