@@ -68,7 +68,7 @@ class DrafterEngine:
 
     @property
     def info(self) -> ModelInfo:
-        """The model, as sessions are told of it."""
+        """The model's description for sessions."""
         return self._info
 
     @property
@@ -203,12 +203,12 @@ class DrafterEngine:
         cached = max(cached, features.known(min(draft.held, last)))
         while len(text) - cached > self._prefill_rows:
             chunk = text[cached : cached + self._prefill_rows]
-            told = features.of(cached, cached + len(chunk))
-            self._model.draft([BlockRequest(slot, cached, chunk, 0, (), told)])
+            known = features.of(cached, cached + len(chunk))
+            self._model.draft([BlockRequest(slot, cached, chunk, 0, (), known)])
             cached += len(chunk)
             self._slots.store(draft.handle, cached)
-        told = features.of(cached, len(text))
-        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled, told)
+        known = features.of(cached, len(text))
+        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled, known)
 
 
 def _resume(draft: _Draft, scores: BlockScores | None) -> DraftBlock | ForedraftError | None:

@@ -141,7 +141,7 @@ class Timings:
 class ModelInfo:
     """The model behind a service, compared on open so that a mismatch is refused.
 
-    weights_hash tells checkpoints, and how a target computes with them, apart
+    weights_hash distinguishes checkpoints, and how a target computes with them
     (model_files.weights_hash), "" where there is none.
     features_hash names the fused features, features_width values for each token, that a verifier
     can tell or a drafter needs (features.py), "" where there are none.

@@ -31,9 +31,9 @@ class TreeParams:
     model's probabilities. noisy_sharpness does so above temperature 0, where the scores hold the
     target's own noise: it says how far the drafter's log-probabilities can be trusted.
 
-    A text that repeats itself tells how it goes on, down to text_depth: pseudocounts are what the
-    estimate so far is worth, in occurrences, against what followed the last 1, 2, ... tokens among
-    the text's last text_window; none to leave the text out.
+    A text that repeats itself predicts its continuation, down to text_depth: pseudocounts are what
+    the estimate so far is worth, in occurrences, against what followed the last 1, 2, ... tokens
+    among the text's last text_window; none to leave the text out.
     """
 
     depth: int = 8

@@ -16,8 +16,8 @@ import ray
 from deployments.config import ServeFile
 from deployments.serve.cluster import RunningCluster, running
 from deployments.serve.platform import started_here
-from tests.app.test_api import post
 from tests.support.checkpoints import KINDS, MAX_LEN, Checkpoint, write_drafter, write_target
+from tests.support.cluster import post
 
 PROMPT = "def mean(values):\n    return"
 

@@ -19,7 +19,8 @@ from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as drafter_codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import ConfigError, DeadlineExceeded, Unavailable
 from foredraft.rpc import options
 from foredraft.rpc.server import ServiceServer
@@ -68,7 +69,7 @@ DRAFTER = Service(
     serve_drafter,
     DrafterClient,
     lambda: drafters.opening("s", PREFIX),
-    codec.draft_open_to_pb,
+    drafter_codec.draft_open_to_pb,
     lambda stream: stream.propose(drafters.asking("s", PREFIX, 3, 2)),
     f"/{drafter_server.SERVICE}/Draft",
     drafter_pb2.DraftRequest,
@@ -78,7 +79,7 @@ VERIFIER = Service(
     serve_verifier,
     VerifierClient,
     lambda: verifiers.opening(PREFIX),
-    codec.verify_open_to_pb,
+    verifier_codec.verify_open_to_pb,
     lambda stream: stream.verify(verifiers.round_after(PREFIX, (6,))),
     f"/{verifier_server.SERVICE}/Verify",
     verifier_pb2.VerifyRequest,

@@ -96,12 +96,12 @@ class DiffusionGemmaDrafter:
         """Return the states [requests, canvas, hidden] of a pass over their canvases."""
         offsets = torch.arange(self._canvas, device=rows.ends.device)
         before = [self._before(r) for r in requests]
-        told: dict[str, Tensor] = {}
+        conditioning: dict[str, Tensor] = {}
         if any(states is not None for states in before):
-            told["self_conditioning_mask"] = torch.tensor(
+            conditioning["self_conditioning_mask"] = torch.tensor(
                 [states is not None for states in before], device=rows.ends.device
             )
-            told["self_conditioning_logits"] = self._conditioning(before)
+            conditioning["self_conditioning_logits"] = self._conditioning(before)
         states: Tensor = self._model.model.decoder(
             decoder_input_ids=torch.tensor(
                 [self._noisy(r) for r in requests], device=rows.ends.device
@@ -109,7 +109,7 @@ class DiffusionGemmaDrafter:
             past_key_values=cache,
             decoder_attention_mask=rows.bidirectional(self._window, self._canvas),
             decoder_position_ids=rows.ends[:, None] + offsets,
-            **told,
+            **conditioning,
         ).last_hidden_state
         for r, canvas in zip(requests, states, strict=True):
             self._denoised[r.slot] = _Denoised(_end(r), r.num_slots, canvas.clone())
@@ -172,7 +172,7 @@ def load_diffusion_gemma(
         use_safetensors=True,
         dtype=dtype,
         attn_implementation="sdpa",
-        # Told of in the loading info, and refused here by name.
+        # Listed in the loading info, and refused here by name.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **_ONLY,

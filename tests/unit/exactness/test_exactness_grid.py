@@ -6,14 +6,16 @@ the same test can see.
 """
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from drafter_service.proposals.sampled import sampled_path
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
-from tests.support.exactness import (
+from tests.support.law.exactness import (
     ALPHA,
     DRAFT_LENGTH,
     DRAWS,
@@ -26,7 +28,7 @@ from tests.support.exactness import (
     p_value,
     play,
 )
-from tests.support.small_drafter import (
+from tests.support.law.small_drafter import (
     EOS,
     MOST,
     always_wrong,
@@ -51,7 +53,6 @@ PROPOSALS = {
     "sampled": sampled,
     "coupled": lambda setting: with_shared_noise("coupled", setting),
     "cps": lambda setting: with_shared_noise("cps", setting),
-    "tree": lambda setting: with_shared_noise("tree", setting),
 }
 ADVERSARIES = {
     "constant": lambda setting: constant,
@@ -60,23 +61,38 @@ ADVERSARIES = {
 }
 
 
+def tree(setting, draws):
+    return with_shared_noise("tree", setting, draws)
+
+
+def drafts_of(proposal, setting):
+    """Marks tests that need the same drafts, which one process is to make."""
+    return pytest.mark.xdist_group(f"{proposal} {setting.temperature}")
+
+
 @cache
 def plain(setting):
     """What is decoded without any draft."""
     return play(lambda prefix, seeds: [], COUPLED, setting)[0]
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize(
-    ("proposal", "acceptance"),
-    [
-        (proposal, acceptance)
-        for proposal in PROPOSALS
-        for acceptance in (COUPLED, REJECTION, BLOCK)
-        # Only coupled verifies trees.
-        if proposal != "tree" or acceptance is COUPLED
-    ],
-)
+def combinations() -> list[ParameterSet]:
+    """Every proposal under every rule and setting; only coupled verifies trees.
+
+    Drafts with the shared noise are made seed by seed: one process makes those of a temperature.
+    """
+    found = []
+    for proposal, acceptance, setting in product(PROPOSALS, Acceptance, SETTINGS):
+        marks = []
+        if proposal in ("coupled", "cps"):
+            marks.append(drafts_of(proposal, setting))
+            if proposal == "cps" or setting.temperature == 1.0:
+                marks.append(pytest.mark.slow)
+        found.append(pytest.param(proposal, acceptance, setting, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("proposal", "acceptance", "setting"), combinations(), ids=str)
 def test_the_targets_law_is_kept(proposal, acceptance, setting):
     texts, kept = play(PROPOSALS[proposal](setting), acceptance, setting)
     assert p_value(texts, setting) > ALPHA
@@ -84,6 +100,16 @@ def test_the_targets_law_is_kept(proposal, acceptance, setting):
     assert kept > 0.25
     if acceptance is COUPLED:
         assert np.array_equal(texts, plain(setting))
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_trees_give_the_texts_that_keep_the_law(setting):
+    # Of the shared noise alone, seed by seed: the law is that of `plain`, which all seeds show.
+    draws = DRAWS // 5
+    texts, kept = play(tree(setting, draws), COUPLED, setting, draws=draws)
+    assert p_value(plain(setting), setting) > ALPHA
+    assert np.array_equal(texts, plain(setting)[:draws])
+    assert kept > 0.25
 
 
 @pytest.mark.parametrize("acceptance", [COUPLED, REJECTION, BLOCK])
@@ -98,7 +124,10 @@ def test_no_drafter_can_change_the_law(adversary, acceptance):
         assert adversary != "always wrong" or kept == 0
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "setting", [pytest.param(each, marks=drafts_of("cps", each)) for each in SETTINGS], ids=str
+)
 def test_a_q_that_the_draft_was_not_drawn_from_changes_the_law(setting):
     texts, _ = play(searched(setting), REJECTION, setting)
     assert p_value(texts, setting) < ALPHA
@@ -133,16 +162,17 @@ class TabularModel(CountingModel):
         ("sampled", REJECTION),
         ("sampled", BLOCK),
         ("argmax", BLOCK),
-        ("coupled", REJECTION),
+        pytest.param("coupled", REJECTION, marks=pytest.mark.xdist_group("coupled 0.7")),
         ("tree", COUPLED),
     ],
 )
 def test_the_grid_plays_what_sessions_play(proposal, acceptance):
     setting = Setting(0.7, 0.8)
-    drafts = PROPOSALS[proposal](setting)
-    texts, _ = play(drafts, acceptance, setting)
+    draws = DRAWS // 5
+    drafts = tree(setting, draws) if proposal == "tree" else PROPOSALS[proposal](setting)
+    texts, _ = play(drafts, acceptance, setting, draws=draws)
     model = TabularModel()
-    for seed in range(0, DRAWS, DRAWS // 200):
+    for seed in range(0, draws, draws // 200):
         engine, text = make_engine(model), list(PROMPT)
         sampling = setting.params(seed)
         asked = VerifyOpen("s", PROMPT, sampling, 10, 8, acceptance=acceptance)

@@ -52,7 +52,7 @@ def test_the_shared_library_imports_no_ray_and_only_its_room_rpc_imports_grpc() 
     assert "foredraft.rpc.server" in names
     assert not loaded_after_importing(names, {"ray", "drafter_service", "verifier_service"})
     others = [name for name in names if not name.endswith("_pb2_grpc") and ".rpc" not in name]
-    assert "foredraft.codec.records" in others
+    assert "foredraft.codec.common" in others
     # A service's configuration is read where nothing is served.
     assert not loaded_after_importing([*others, "foredraft.rpc.config"], {"grpc", "ray"})
 

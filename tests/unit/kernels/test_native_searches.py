@@ -47,7 +47,7 @@ def cases(draw):
     return scores, noise, temperature, rng
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     case=cases(),
     order=st.integers(1, 5),
@@ -84,7 +84,7 @@ def test_of_equal_paths_the_same_one_is_found():
         assert native(*arguments) == reference(*arguments)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     case=cases(),
     nodes=st.integers(1, 70),

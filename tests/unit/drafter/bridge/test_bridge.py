@@ -52,7 +52,7 @@ def test_tokens_are_paired_by_their_bytes(pair: Pair) -> None:
     assert pair.first.tolist() == [first.get(token, NOTHING) for token in range(16)]
     assert pair.both == 7
     assert pair.said[ABC] == b"abc" and pair.said[END] == b""
-    assert pair.heard([T_A, T_BC, T_SPACE, T_END, 99]) == b"abc <|end|>"
+    assert pair.bytes_of([T_A, T_BC, T_SPACE, T_END, 99]) == b"abc <|end|>"
 
 
 def test_a_path_of_shared_tokens_keeps_its_candidates(pair: Pair) -> None:

@@ -39,7 +39,7 @@ def prefixes(scores, odds, depth):
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     scores=blocks(),
     nodes=st.integers(1, 12),

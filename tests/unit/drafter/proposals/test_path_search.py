@@ -55,7 +55,7 @@ def brute_force(lattice, scorer, weight, temperature):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "edge", "context", "mixture"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     scores=blocks(),
     weight=st.sampled_from([0.0, 0.3, 1.0]),

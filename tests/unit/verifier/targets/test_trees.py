@@ -96,7 +96,7 @@ TREES = st.lists(st.tuples(st.integers(0, TINY - 1), st.integers(-1, 30)), max_s
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(TREES, TREES), min_size=1, max_size=6),
     st.sampled_from([0.0, 1.0]),

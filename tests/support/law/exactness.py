@@ -119,9 +119,9 @@ class Independent:
         return gumbels(RESIDUAL, at)[seeds, at]
 
 
-def play(drafts: Drafts, acceptance, setting, noise=None):
-    """Return the texts of all seeds, [DRAWS, LENGTH], and the mean number of kept tokens."""
-    texts, lengths = np.full((DRAWS, LENGTH), -1), np.zeros(DRAWS, dtype=np.int64)
+def play(drafts: Drafts, acceptance, setting, noise=None, draws=DRAWS):
+    """Return the texts of seeds, [draws, LENGTH], and the mean number of kept tokens."""
+    texts, lengths = np.full((draws, LENGTH), -1), np.zeros(draws, dtype=np.int64)
     kept = 0
     noise = noise or Independent()
     for at in range(LENGTH):
@@ -133,7 +133,7 @@ def play(drafts: Drafts, acceptance, setting, noise=None):
                     texts[those, at : at + new.shape[1]] = new
                     lengths[those] += new.shape[1]
                     kept += len(those) * (new.shape[1] - 1)
-    return texts, kept / DRAWS
+    return texts, kept / draws
 
 
 def _judged(group, prefix, acceptance, setting, noise):

@@ -22,7 +22,7 @@ from drafter_service.proposals.sampled import quantise
 from foredraft.ngram.lookup import continuation
 from foredraft.noise.streams import DRAFT
 from foredraft.types import Candidates, SamplingParams
-from tests.support.exactness import (
+from tests.support.law.exactness import (
     DRAFT_LENGTH,
     DRAWS,
     FIRST,
@@ -114,11 +114,11 @@ def _candidates(ids, columns, weights):
 
 
 @cache
-def first_drafts(proposal, temperature):
+def first_drafts(proposal, temperature, draws=DRAWS):
     """What the drafter's own functions propose after PROMPT with the shared noise, in groups."""
     found = defaultdict(list)
     scores = block_scores()
-    for seed in range(DRAWS):
+    for seed in range(draws):
         sampling = SamplingParams(temperature, seed=seed)
         if proposal == "coupled":
             drafted = coupled_path(scores, DRAFT_LENGTH, EOS, sampling, FIRST)
@@ -132,9 +132,10 @@ def first_drafts(proposal, temperature):
     ]
 
 
-def with_shared_noise(proposal, setting):
+def with_shared_noise(proposal, setting, draws=DRAWS):
     """One draft made with the shared noise; what it leaves open is decoded plainly."""
-    return lambda prefix, seeds: [] if prefix else first_drafts(proposal, setting.temperature)
+    temperature = setting.temperature
+    return lambda prefix, seeds: [] if prefix else first_drafts(proposal, temperature, draws)
 
 
 def argmax(prefix, seeds):

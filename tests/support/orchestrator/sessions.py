@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foredraft.types import Acceptance, DraftBlock, DraftOpened, Proposal, Propose, Verdict
 from orchestrator.session.session import Session
-from tests.support.peers import MODEL, request
+from tests.support.orchestrator.peers import MODEL, request
 
 OPENED = DraftOpened(MODEL, 16)
 
