@@ -1,6 +1,5 @@
 /* What the searches over a pass's candidates share; structs.py mirrors what Python fills. */
-#ifndef FOREDRAFT_DRAFTER_SEARCHES_H
-#define FOREDRAFT_DRAFTER_SEARCHES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -77,5 +76,3 @@ typedef struct {
 } tree_scores;
 
 double gumbel(uint64_t seed, int64_t position, int64_t token);
-
-#endif
