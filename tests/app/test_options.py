@@ -164,7 +164,7 @@ async def test_several_prompts_and_samples_are_as_one_by_one(
 ) -> None:
     asked = {"max_tokens": 24, "temperature": 0.8, "logprobs": 0, "return_token_ids": True}
     texts = prompts(2)
-    alone = []
+    alone: list[Any] = []
     for text in texts:
         for seed in (40, 41, 42):
             _, body = await post(cluster, asked | {"prompt": text, "seed": seed})

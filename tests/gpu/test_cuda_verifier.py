@@ -51,7 +51,7 @@ def decode(
         base = Base("gpu", at, len(text), hash_prefix(text))
         draft, parents = forked(guide[at : at + 4]) if tree else (guide[at : at + 8], ())
         target.submit(handle, Round(base, draft, 1, parents))
-        outcomes = []
+        outcomes: list[Any] = []
         while not outcomes:
             outcomes = target.step()
         verdict = outcomes[0].result

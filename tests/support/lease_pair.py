@@ -64,7 +64,7 @@ class Watched(ScriptedLM):
         self.gate.wait(5)
         if self.broken:
             raise RuntimeError("the model broke")
-        return super().draft(requests)  # type: ignore[arg-type]
+        return super().draft(requests)
 
 
 class SlowModel(CountingModel):
@@ -74,7 +74,7 @@ class SlowModel(CountingModel):
         super().__init__(1000, VOCAB)
         self.info = replace(self.info, tokenizer_hash=TOKENIZER)
 
-    def forward(self, segments):  # type: ignore[no-untyped-def]
+    def forward(self, segments):
         time.sleep(0.002)
         return super().forward(segments)
 
@@ -107,7 +107,7 @@ class Pool:
         self.scheme = ""
         self.asked = 0
 
-    async def open(self, request):  # type: ignore[no-untyped-def]
+    async def open(self, request):
         if not self.servers:
             raise Unavailable("none is running")
         client = self._client(f"{self.scheme}127.0.0.1:{self.servers[-1].port}")
@@ -117,11 +117,11 @@ class Pool:
         if isinstance(stream, DrafterStream):
             propose = stream.propose
 
-            async def counted(request):  # type: ignore[no-untyped-def]
+            async def counted(request):
                 self.asked += 1
                 return await propose(request)
 
-            stream.propose = counted  # type: ignore[method-assign]
+            stream.propose = counted
         return stream
 
     async def kill(self) -> None:

@@ -257,7 +257,7 @@ async def test_health_reflection_and_the_first_message():
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
         wrong = drafter_codec.draft_open_to_pb(opening("s", PREFIX))
-        wrong.protocol = 9  # type: ignore[assignment]
+        wrong.protocol = 9
         early = drafter_codec.propose_to_pb(asking("s", PREFIX, 3, 2))
         for message, param in (
             (drafter_pb2.DraftRequest(propose=early), "open"),

@@ -148,7 +148,7 @@ async def test_a_bad_grant_names_its_field(message: dict[str, object], param: st
     async with pair() as both:
         address = f"127.0.0.1:{both.verifiers.servers[0].port}"
         opened = verifier_pb2.VerifyRequest(open=verifier_codec.verify_open_to_pb(opening(PROMPT)))
-        bad = verifier_pb2.VerifyRequest(**message)  # type: ignore[arg-type]
+        bad = verifier_pb2.VerifyRequest(**message)
         async with grpc.aio.insecure_channel(address) as channel:
             call = verifier_pb2_grpc.VerifierServiceStub(channel).Verify(iter([opened, bad]))
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -165,7 +165,7 @@ class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
     def __init__(self, lie: Callable[[LedRound], LedRound]) -> None:
         self.lie = lie
 
-    async def Verify(self, requests, context):  # type: ignore[no-untyped-def]
+    async def Verify(self, requests, context):
         opened: VerifyOpen = verifier_codec.verify_open_from_pb((await anext(requests)).open)
         info = common_codec.model_to_pb(CountingModel(vocab=VOCAB).info)
         yield verifier_pb2.VerifyResponse(opened={"model": info})

@@ -97,7 +97,7 @@ async def test_open_comes_first_and_once():
 
 async def test_another_protocol_is_refused():
     message = verifier_pb2.VerifyRequest(open=verifier_codec.verify_open_to_pb(opening()))
-    message.open.protocol = 7  # type: ignore[assignment]
+    message.open.protocol = 7
     async with running() as (server, _):
         error = await raw(server.port, message)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -53,7 +53,7 @@ def plain(prompt: Sequence[int], max_new_tokens: int, stops: Sequence[int] = ())
 def request(max_new_tokens: int = 60, **fields: object) -> GenerationRequest:
     return replace(
         GenerationRequest("s", PROMPT, SamplingParams(), max_new_tokens),
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
@@ -220,7 +220,7 @@ def decide(tokens: list[int], asked: Round, stops: Sequence[int] = ()) -> Verdic
     return Verdict(asked.base, len(path), more, path=kept)
 
 
-class CompletionBuffer:
+class Collected:
     """Everything a generation yielded."""
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def test_a_checkpoint_is_loaded_by_the_loader_and_its_bytes_are_counted(tmp_path
     write(tmp_path, "tiny", torch.device("cpu"), shard_bytes=50_000)
     files = sorted(tmp_path.glob("*.safetensors"))
     assert len(files) > 2
-    weights = {}
+    weights: dict[str, Any] = {}
     for file in files:
         with safe_open(file, "pt") as stored:
             weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118

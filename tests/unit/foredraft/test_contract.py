@@ -98,7 +98,7 @@ def test_short_prefixes_do_not_collide() -> None:
 )
 def test_sampling_out_of_range_is_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(errors.InvalidRequest) as refused:
-        limits.check_sampling(SamplingParams(**{field: value}), vocab_size=10)  # type: ignore[arg-type]
+        limits.check_sampling(SamplingParams(**{field: value}), vocab_size=10)
     assert refused.value.param == field
 
 

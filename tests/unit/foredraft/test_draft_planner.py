@@ -22,7 +22,7 @@ def planner(*tokens: int, end: int = 40, **fields: object) -> DraftPlanner:
     prefix = CommittedPrefix(tokens)
     view = DrafterView(DraftOpened(MODEL, 8), 0)
     made = DraftPlanner(prefix.tokens, prefix.base("s", 3), end, frozenset({9}), view)
-    return replace(made, **fields)  # type: ignore[arg-type]
+    return replace(made, **fields)
 
 
 def outcome(base: Base, *tokens: int) -> Outcome:

@@ -125,7 +125,7 @@ async def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: list[str] = []
-    prompts = Prompts(Watched(read), max_len=10)  # type: ignore[arg-type]
+    prompts = Prompts(Watched(read), max_len=10)
     with pytest.raises(InvalidRequest, match="characters") as refused:
         await prompts.tokens("a" * 31)
     assert refused.value.param == "prompt"
@@ -158,7 +158,7 @@ class Watched:
 async def test_the_event_loop_goes_on_while_a_prompt_is_tokenised() -> None:
     tokenizer = Watched([])
     tokenizer.go_on.clear()
-    reading = asyncio.create_task(Prompts(tokenizer, 10).tokens("aa"))  # type: ignore[arg-type]
+    reading = asyncio.create_task(Prompts(tokenizer, 10).tokens("aa"))
     while not tokenizer.read:
         await asyncio.sleep(0)
     tokenizer.go_on.set()

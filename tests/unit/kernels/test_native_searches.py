@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,7 +69,7 @@ def test_the_beam_is_the_references(case, order, window, length, parts, params):
     scores, noise, temperature, rng = case
     context = rng.choice(TOKENS[1:5] if length % 2 else TOKENS, length).tolist()
     ngram = ContextNgram(VOCAB, order, window)
-    scorers = zip(parts, (EdgeScorer(), ngram), strict=True)
+    scorers: list[tuple[float, Any]] = list(zip(parts, (EdgeScorer(), ngram), strict=True))
     reference = BeamSearch(Mixture([part for part in scorers if part[0]]), params)
     native = NativeBeam(load_kernels(), params, *parts, ngram)
     expected = reference(scores, noise, context, temperature, EOS)

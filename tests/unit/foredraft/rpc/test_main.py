@@ -43,7 +43,7 @@ def started(server: Server) -> asyncio.Task[int]:
     async def serve(config: ServiceConfig) -> Server:
         return server
 
-    return asyncio.create_task(main.run(serve, ServiceConfig()))  # type: ignore[arg-type]
+    return asyncio.create_task(main.run(serve, ServiceConfig()))
 
 
 async def ended(running: asyncio.Task[int]) -> int:
@@ -118,7 +118,7 @@ def test_what_cannot_be_served_is_one_line(
     if text is not None:
         path.write_text(text)
     monkeypatch.setattr("sys.argv", ["service", "--config", str(path)])
-    assert main.main("echo", ServiceConfig, serve) == 2  # type: ignore[arg-type]
+    assert main.main("echo", ServiceConfig, serve) == 2
     assert said in capsys.readouterr().err
 
 
@@ -130,7 +130,7 @@ def test_weights_that_cannot_be_used_are_one_line(
 
     (tmp_path / "service.yaml").write_text("{}")
     monkeypatch.setattr("sys.argv", ["service", "--config", str(tmp_path / "service.yaml")])
-    assert main.main("echo", ServiceConfig, serve) == 2  # type: ignore[arg-type]
+    assert main.main("echo", ServiceConfig, serve) == 2
     assert capsys.readouterr().err == "echo: no weights\n"
 
 
@@ -139,5 +139,5 @@ def test_help_names_the_page_of_the_configuration(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["service", "--help"])
     with pytest.raises(SystemExit):
-        main.main("echo", ServiceConfig, None)  # type: ignore[arg-type]
+        main.main("echo", ServiceConfig, None)
     assert "docs/configuration.md" in capsys.readouterr().out

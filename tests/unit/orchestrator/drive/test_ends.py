@@ -88,7 +88,7 @@ async def test_a_stream_that_will_not_close_is_not_waited_for() -> None:
         request(), ScriptedDrafter(), verifier, FIXED.model_copy(update={"close_timeout_s": 0.02})
     )
     await anext(events)
-    verifier.live[0].close = stubborn  # type: ignore[method-assign]
+    verifier.live[0].close = stubborn
     async with asyncio.timeout(DEADLINE_S):
         await events.aclose()
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import tests.support.orchestrator.peers as scripted
+from foredraft.errors import Unavailable
 from foredraft.types import DraftBlock, Proposal, Propose
 from orchestrator.config import NgramConfig
 from orchestrator.length.config import FixedConfig
@@ -35,7 +36,7 @@ def cyclic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def never(_: int) -> None:
-    raise scripted.Unavailable("no drafter")
+    raise Unavailable("no drafter")
 
 
 @pytest.mark.usefixtures("cyclic")

@@ -232,7 +232,7 @@ def test_tokens_that_the_target_does_not_know_never_reach_it() -> None:
 @pytest.mark.parametrize("fields", [{"max_new_tokens": 0}, {"prompt": ()}])
 def test_an_empty_request_is_refused(fields: dict[str, object]) -> None:
     with pytest.raises(InvalidRequest):
-        Session(replace(request(), **fields))  # type: ignore[arg-type]
+        Session(replace(request(), **fields))
 
 
 def test_what_a_token_was_drawn_from_travels_and_is_trimmed_with_it() -> None:

@@ -43,7 +43,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str
 
 def config_of(target: Path, drafter: Path, **fields: object) -> VerifierConfig:
     features = FeaturesConfig(model=drafter)
-    return VerifierConfig(model=target, features=features, kv_tokens=2048, **fields)  # type: ignore[arg-type]
+    return VerifierConfig(model=target, features=features, kv_tokens=2048, **fields)
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])

@@ -136,7 +136,7 @@ def test_a_target_without_a_tokenizer_takes_no_grammar() -> None:
 def engine_of(grammars: TokenGrammars, favourite: int) -> VerifierEngine:
     """An engine whose target would say one token over and over."""
     model = Noise()
-    model.logits = lambda _: np.eye(VOCAB)[favourite] * 9  # type: ignore[method-assign]
+    model.logits = lambda _: np.eye(VOCAB)[favourite] * 9
     return VerifierEngine(model, kv_of(model), grammars=grammars)
 
 

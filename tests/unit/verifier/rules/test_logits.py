@@ -162,7 +162,7 @@ def test_drafts_change_neither_tokens_nor_logprobs(shape: LogitsParams, temperat
 def test_what_is_out_of_range_is_refused_by_its_name(fields: dict[str, object], param: str) -> None:
     engine = make_engine()
     with pytest.raises(InvalidRequest) as refused:
-        engine.open(replace(opening(stop=(7,)), **fields))  # type: ignore[arg-type]
+        engine.open(replace(opening(stop=(7,)), **fields))
     assert refused.value.param == param
     assert not engine.kv.sessions
 

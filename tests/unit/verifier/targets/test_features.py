@@ -62,7 +62,7 @@ class TellingModel(RandomModel):
 
 def asking(prefix: Sequence[int], told: int = 0, **fields: object) -> VerifyOpen:
     asked = opening(prefix, new=40)
-    return replace(asked, features_hash="f", features_from=told, **fields)  # type: ignore[arg-type]
+    return replace(asked, features_hash="f", features_from=told, **fields)
 
 
 def test_the_first_verdict_tells_of_the_prefix_and_later_ones_of_what_was_committed() -> None:
