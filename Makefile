@@ -1,10 +1,14 @@
-# All a newcomer must know: make demo, make test, make check, make bench.
+# All a newcomer must know: make demo, make test-fast, make check, make test.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test check proto docs bench clean
+.PHONY: install demo test-fast test check format proto docs bench build clean
+# Two processes share the tests that need no cluster of their own, file by file.
+PYTEST := $(BIN)/python -m pytest -q
+SPREAD := -n 2 --dist loadfile
+
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -17,11 +21,21 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/foredraft demo
 
+# The rings without a cluster, without what takes many seconds, and fewer random examples.
+test-fast: $(STAMP)
+	FOREDRAFT_TEST_FAST=1 $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
+
+# All rings. One cluster serves the app ring.
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(PYTEST) $(SPREAD) tests/unit tests/wire
+	$(PYTEST) tests/app tests/gpu
 
 check: $(STAMP)
 	scripts/check $(BIN)
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 # Regenerates the gRPC code; `make check` fails when it is not current.
 proto: $(STAMP)
@@ -34,5 +48,9 @@ docs: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/foredraft bench
 
+# A wheel in dist/.
+build: $(STAMP)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from foredraft import limits
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as codec
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
 from foredraft.features import wire as features
 from foredraft.rpc.client import ClientStream, ServiceClient

@@ -13,7 +13,6 @@ from drafter_service.bridge.load import load_pair
 from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
-from drafter_service.model.native import built, isas
 from drafter_service.models.compiled.drafter import NativeDrafter
 from drafter_service.models.compiled.packed_weights import supports
 from drafter_service.models.embedded.block_causal import BlockCausalDLM, read_config
@@ -36,6 +35,7 @@ from foredraft.types import (
     Propose,
     SamplingParams,
 )
+from foredraft_kernels.loader import choose_isa, load_kernels
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +105,8 @@ def bridged(
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
-    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_block)
-    return Strategies(config, capabilities, proxies, built())
+    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_mask_slots)
+    return Strategies(config, capabilities, proxies, load_kernels())
 
 
 def load_model(config: DrafterConfig) -> DiffusionLM:
@@ -155,7 +155,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
             dtype=dtype,
             device=config.device,
             num_candidates=config.candidates,
-            max_block=config.max_block,
+            max_mask_slots=config.max_mask_slots,
             max_sessions=config.max_sessions,
         )
     if config.family is None and raw.get("model_type") == "diffusion_gemma":
@@ -167,7 +167,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
             dtype=dtype,
             device=config.device,
             num_candidates=config.candidates,
-            max_block=config.max_block,
+            max_mask_slots=config.max_mask_slots,
             max_len=config.max_len,
             cache_tokens=config.cache_tokens,
         )
@@ -178,7 +178,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
         dtype=dtype,
         device=config.device,
         num_candidates=config.candidates,
-        max_block=config.max_block,
+        max_mask_slots=config.max_mask_slots,
         max_sessions=config.max_sessions,
         max_len=config.max_len,
         cache_tokens=config.cache_tokens,
@@ -188,11 +188,11 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
 
 def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
     """Return the compiled int8 drafter, or None where it cannot run. Raise as load_torch does."""
-    kernels = built()
-    if kernels is None or not supports(read_config(config.model), config.candidates):
+    kernels, wanted = load_kernels(), config.isa
+    isa = None if wanted == "none" else choose_isa(kernels, "int8", wanted)
+    if kernels is None or isa is None:
         return None
-    isa = next(iter(isas(kernels)), None)
-    if isa is None:
+    if not supports(read_config(config.model), config.candidates):
         return None
     model = BlockCausalDLM.load(config.model, torch.float32)
     return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels, isa)
@@ -225,7 +225,7 @@ def _warm_up(engine: DrafterEngine) -> None:
     handle, opened = engine.open(opening)
     base = Base("warm-up", 0, len(prefix), hash_prefix(prefix))
     features = bytes(size(len(prefix) - 1, opened.model.features_width))
-    request = Propose(base, len(prefix), (), opened.max_block, features)
+    request = Propose(base, len(prefix), (), opened.max_draft_tokens, features)
     [answer] = engine.propose([(handle, request)])
     engine.close(handle)
     if isinstance(answer, CorruptModelOutput):

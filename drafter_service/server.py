@@ -9,7 +9,7 @@ from typing import Any
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as codec
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.features.wire import Chunks, size
 from foredraft.rpc.server import ServiceServer

@@ -21,7 +21,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=600)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CompletionResult:
     """One finished completion: its tokens, wall time in seconds and speculation report."""
 
     text: str
@@ -46,7 +46,7 @@ class CompletionClient:
 
     async def complete(
         self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
-    ) -> Answer:
+    ) -> CompletionResult:
         """Return a whole completion; options are the request's `speculative` object."""
         body = _body(prompt, sampling, max_tokens, options)
         start = time.perf_counter()
@@ -54,7 +54,7 @@ class CompletionClient:
             answer = _checked(await response.json())
             seconds = time.perf_counter() - start
         choice = answer["choices"][0]
-        return Answer(
+        return CompletionResult(
             choice["text"],
             tuple(choice["token_ids"]),
             seconds,

@@ -100,7 +100,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def weights_hash(model: Path, arithmetic: str = "") -> str:
-    """Return a digest that tells checkpoints apart: of config.json and the safetensors files.
+    """Return a digest that distinguishes checkpoints: of config.json and the safetensors files.
 
     arithmetic is what else a model's tokens depend on: the type it computes in, the bits of its
     weights. Of a file its size and some pieces are read, its header among them: the files may have

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from deployments.config import ServeFile
 from deployments.serve.cluster import running
-from foredraft.client import Answer, CompletionClient
+from foredraft.client import CompletionClient, CompletionResult
 from foredraft.types import SamplingParams
 from foredraft_cli import held_out
 from foredraft_cli.colours import STYLES, legend
@@ -48,8 +48,8 @@ async def _show(
 
 async def _compare(client: CompletionClient, prompts: list[str], max_tokens: int) -> Table:
     """Return the table of plain decoding and Foredraft, alternating on the same prompts."""
-    plain: list[Answer] = []
-    fast: list[Answer] = []
+    plain: list[CompletionResult] = []
+    fast: list[CompletionResult] = []
     for prompt in prompts:
         plain.append(await client.complete(prompt, _GREEDY, max_tokens, enabled=False))
         fast.append(await client.complete(prompt, _GREEDY, max_tokens))
@@ -62,17 +62,19 @@ async def _compare(client: CompletionClient, prompts: list[str], max_tokens: int
     return table
 
 
-def _rows(plain: list[Answer], fast: list[Answer]) -> list[tuple[str, str, str]]:
-    def speed(answers: list[Answer]) -> float:
+def _rows(
+    plain: list[CompletionResult], fast: list[CompletionResult]
+) -> list[tuple[str, str, str]]:
+    def speed(answers: list[CompletionResult]) -> float:
         return median(len(answer.tokens) / answer.seconds for answer in answers)
 
-    def total(key: str, answers: list[Answer]) -> float:
+    def total(key: str, answers: list[CompletionResult]) -> float:
         return float(sum(answer.report[key] for answer in answers))
 
     def ratio(over: str, under: str) -> float:
         return total(over, fast) / max(total(under, fast), 1.0)
 
-    def shares(answers: list[Answer]) -> str:
+    def shares(answers: list[CompletionResult]) -> str:
         parts: list[Any] = [
             total(key, answers) for key in ("drafting_s", "verifying_s", "waiting_s")
         ]

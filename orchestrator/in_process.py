@@ -52,7 +52,7 @@ class VerifyRunner(Protocol):
 
 
 class LocalDraftStream:
-    """A DraftStream over a runner; a process that ends has nobody to move its sessions to."""
+    """A DraftStream over a runner; a process that ends has no other replica for its sessions."""
 
     draining = False
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from foredraft import limits
+from foredraft.codec import common as common_codec
 from foredraft.codec import lease as lease_codec
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as codec
 from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.features.wire import Chunks
@@ -34,7 +35,7 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
         """Send open and wait for its answer."""
         await self._write(verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(self._request)))
         answer = await self._read_kind("opened")
-        self._model = codec.model_from_pb(answer.opened.model)
+        self._model = common_codec.model_from_pb(answer.opened.model)
 
     @property
     def model(self) -> ModelInfo:

@@ -65,6 +65,10 @@ class VerifierConfig(ServiceConfig):
         default="auto",
         description="Forward pass; auto is the compiled one where the model and the CPU allow it.",
     )
+    isa: Literal["auto", "avx512", "avx2"] = Field(
+        default="auto",
+        description="Instruction set of the compiled forward; auto is the best that the CPU has.",
+    )
     features: FeaturesConfig | None = Field(
         default=None,
         description="Fused hidden states for drafters that read them; needs one rank. The "

@@ -117,6 +117,6 @@ class Link:
 
     def _answer(self, request: Propose) -> asyncio.Task[DraftBlock]:
         answer = asyncio.create_task(self._stream.propose(request))
-        # Nobody may be left to ask for it: a prediction that came out wrong.
+        # After a wrong prediction nothing awaits it.
         answer.add_done_callback(lambda task: task.cancelled() or task.exception())
         return answer

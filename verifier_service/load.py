@@ -14,9 +14,9 @@ import torch
 from foredraft.errors import ConfigError
 from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
+from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
 from verifier_service.kv.block_table import KvBlocks
-from verifier_service.model.native import isas, library
 from verifier_service.models import numerics
 from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
@@ -27,7 +27,7 @@ from verifier_service.models.compiled.panels import PanelCaches
 from verifier_service.models.compiled.sampling import best_argmax, best_choice
 from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.fusion import FeatureFusion, load_fusion
 from verifier_service.models.paged import Forward, PagedModel, warm_up
 from verifier_service.models.port import TargetModel
@@ -119,7 +119,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     """
     dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
     if config.features is not None and ranks > 1:
-        raise ConfigError("a model in several ranks tells no features", param="features")
+        raise ConfigError("a model on several ranks returns no features", param="features")
     shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
     model = load_model(
         config.model,
@@ -145,7 +145,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
     seen = windows(model.config)
     # Each rank has a device of its own.
     shape = shape._replace(device=model.device)
-    kernels = library()
+    kernels = load_kernels()
     paged = partial(
         PagedModel if fusion is None else partial(FusedModel, fusion),
         shape=shape,
@@ -161,7 +161,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         and not seen
         and config.attention in ("auto", "native")
         and kernels is not None
-        and (isa := next(iter(isas(kernels)), None)) is not None
+        and (isa := choose_isa(kernels, "bf16", config.isa)) is not None
         and fits_native(model, shape)
         and (fusion is None or max(fusion.layer_ids) < shape.layers - 1)
     ):
@@ -222,7 +222,7 @@ def choose_attention(
     """
     if config.attention == "flex" or (config.attention == "auto" and config.device != "cpu"):
         return flex(seen, longest, config.device)
-    kernels = library() if config.attention != "matmul" and config.device == "cpu" else None
+    kernels = load_kernels() if config.attention != "matmul" and config.device == "cpu" else None
     if kernels is not None and not seen and supports(shape.head_dim, shape.dtype):
         return NativeAttention(kernels)
     if config.attention == "native":

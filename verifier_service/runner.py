@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
-from verifier_service.rules.logits import Guide
+from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.targets.engine import VerifierEngine
 from verifier_service.targets.scores import scores
 
@@ -50,8 +53,8 @@ class Rounds:
             for handle, result in outcomes
             if handle in self._waiting
         ]
-        # Put in order while nobody waits for it.
-        self.engine.tidy()
+        # Done between two steps, where it delays no round.
+        self.engine.compact()
 
     def gauges(self) -> dict[str, float]:
         """Return what sessions hold and what was done so far.
@@ -78,17 +81,17 @@ class Runner(EngineThread[Rounds]):
     def __init__(self, load: Callable[[], VerifierEngine]) -> None:
         super().__init__("verifier", lambda: Rounds(load()))
         # One at a time: they leave the other cores to the model.
-        self._grammars = ThreadPoolExecutor(1, thread_name_prefix="grammars")
+        self._grammars = ThreadPoolExecutor(1, "grammars", initializer=_give_way)
 
     async def open(self, request: VerifyOpen) -> int:
         """Open a session and return its handle."""
         engine = self.engine.engine
-        guide: Guide | None = None
+        matcher: GrammarMatcher | None = None
         if request.grammar is not None:
             # Not in the thread: a large grammar takes long, and others' rounds need not wait.
             loop = asyncio.get_running_loop()
-            guide = await loop.run_in_executor(self._grammars, engine.guide, request.grammar)
-        handle, _ = await self.open_session(lambda _: (engine.open(request, guide), None))
+            matcher = await loop.run_in_executor(self._grammars, engine.matcher, request.grammar)
+        handle, _ = await self.open_session(lambda _: (engine.open(request, matcher), None))
         return handle
 
     async def stop(self) -> None:
@@ -106,3 +109,9 @@ class Runner(EngineThread[Rounds]):
     ) -> list[float]:
         """Return scores.scores of the target model."""
         return await self.call(lambda it: scores(it.engine.model, text, sampling, tokens))
+
+
+def _give_way() -> None:
+    """Let every other thread run first; only Linux has a niceness for one thread."""
+    if sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)

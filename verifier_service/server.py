@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from foredraft.codec import common as common_codec
 from foredraft.codec import lease as lease_codec
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as codec
 from foredraft.errors import InvalidRequest
 from foredraft.features import wire as features
 from foredraft.lease import LeaseEnded, LedRound
@@ -43,11 +44,12 @@ class VerifierServicer(
     async def session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
         """Open a session and decide its rounds, and those that this verifier leads."""
         request = codec.verify_open_from_pb(opening)
+        model = common_codec.model_to_pb(self._runner.info)
         handle = await self._runner.open(request)
         with self.admitted(handle, stream):
             verify = partial(self._runner.verify, handle)
             lease = Lease(request, self._drafters, verify, partial(_report, stream))
-            opened = verifier_pb2.VerifyOpened(model=codec.model_to_pb(self._runner.info))
+            opened = verifier_pb2.VerifyOpened(model=model)
             await stream.write(verifier_pb2.VerifyResponse(opened=opened))
             try:
                 async with session_tasks() as tasks:

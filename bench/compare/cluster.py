@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bench.compare.rows import Row, Run, row
 from bench.compare.workload import PLAIN, Mode
-from foredraft.client import Answer, CompletionClient, Prompt
+from foredraft.client import CompletionClient, CompletionResult, Prompt
 from foredraft_cli.held_out import sampling
 
 
@@ -31,7 +31,7 @@ async def measure(
     ]
 
 
-def _run(answer: Answer) -> Run:
+def _run(answer: CompletionResult) -> Run:
     report = answer.report
     return Run(
         answer.tokens,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from verifier_service.model.native import library
+from foredraft_kernels.loader import load_kernels
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention, Rows
 from verifier_service.models.compiled.attention import NativeAttention
 
@@ -51,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     shape = KvShape(1, args.kv_heads, args.head_dim, torch.bfloat16, torch.device("cpu"))
-    kernels = library()
+    kernels = load_kernels()
     backends: list[Attention[Any]] = [MatmulAttention()]
     if kernels is not None:
         backends.append(NativeAttention(kernels))

@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from foredraft_kernels.loader import load_kernels, supported_isas
+from foredraft_kernels.memory import Arena
+from foredraft_kernels.structs import VerifierLinear
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.model.native import isas, library
 from verifier_service.models.checkpoint import load_config
-from verifier_service.models.compiled.weights import Arena, Linear, pack
+from verifier_service.models.compiled.weights import pack
 from verifier_service.models.paged import PagedModel
 from verifier_service.models.port import Segment, alloc
 
@@ -55,7 +57,7 @@ class Products:
         layer = [(qkv, hidden), (hidden, mixed), (2 * inner, hidden), (hidden, inner)]
         shapes = [*layer * config.num_hidden_layers, (config.vocab_size, hidden)]
         self._arena = Arena(2 * sum(n * k for n, k in shapes) + (1 << 20))
-        self._linears: list[Linear] = [
+        self._linears: list[VerifierLinear] = [
             pack(self._arena, torch.randn(shape).bfloat16()) for shape in shapes
         ]
         self._x = torch.randn(max(ROWS) * max(hidden, mixed, inner)).bfloat16()
@@ -63,9 +65,9 @@ class Products:
         self._threads = threads
 
     def __call__(self, rows: int) -> None:
-        kernels = library()
+        kernels = load_kernels()
         assert kernels is not None
-        multiply = getattr(kernels, f"fd_linear_{isas(kernels)[0]}")
+        multiply = getattr(kernels, f"fd_linear_{supported_isas(kernels, 'bf16')[0]}")
         for linear in self._linears:
             at = ctypes.addressof(linear)
             x, y = self._x.data_ptr(), self._y.ctypes.data

@@ -1,8 +1,8 @@
 """What trees gain by the text's own repetitions: python -m bench.micro.ngram_trees.
 
 Tokens committed per round, in one process, with trees of twelve nodes behind evenly spaced
-held-out prompts: grown from the model alone, with what the text tells beside it (`tree`), and where
-the text tells enough without asking the drafter at all (`ngram+tree`). Nothing here depends on the
+held-out prompts: grown from the model alone, with the text's n-grams beside it (`tree`), and where
+the n-grams suffice without the drafter (`ngram+tree`). Nothing here depends on the
 machine's speed.
 """
 
@@ -32,7 +32,7 @@ NODES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CompletionResult:
     """One request's tokens and its report."""
 
     tokens: list[int]
@@ -54,11 +54,11 @@ async def answers(
     temperature: float,
     mode: Mode,
     count: int,
-) -> list[Answer]:
+) -> list[CompletionResult]:
     """Return what is decoded behind each text, and how."""
     options = SpeculativeOptions.model_validate(mode.options)
     config, state = options.applied_to(args.orchestrator), ControllerState()
-    found: list[Answer] = []
+    found: list[CompletionResult] = []
     for index, text in enumerate(texts):
         name = f"{mode.name} {temperature} {index}"
         request = GenerationRequest(
@@ -74,11 +74,11 @@ async def answers(
             if isinstance(event, StepEvent):
                 tokens += [committed.token for committed in event.tokens]
             else:
-                found.append(Answer(tokens, event.report))
+                found.append(CompletionResult(tokens, event.report))
     return found
 
 
-def line(name: str, temperature: float, found: Sequence[Answer]) -> str:
+def line(name: str, temperature: float, found: Sequence[CompletionResult]) -> str:
     """Return a row of the table."""
     reports = [answer.report for answer in found]
     rounds = sum(report.rounds for report in reports)

@@ -3,7 +3,7 @@
 First `foredraft train corpus` and `python -m training.embedded.bidirectional`, to train one for the
 embedded target, or --model with one of your own for it. The target writes behind held-out prompts,
 plainly; drafters that differ in `prefix_refresh` alone then draft for what it wrote, in turn, round
-by round: each keeps what agrees, and is told one token more. That is what decoding does, whose
+by round: each keeps what agrees, and receives one token more. That is what decoding does, whose
 tokens are the same for every drafter, without the verifier's time.
 """
 
@@ -121,9 +121,11 @@ class Rounds:
 
 def drafted(model: Path, every: Sequence[int], texts: Sequence[Written]) -> list[Side]:
     """Return the sides after their rounds through all texts, which they take in turn."""
-    # What the text tells would hide what the model no longer sees.
+    # The text's n-grams would hide what the model no longer sees.
     alone = TreeConfig(pseudocounts=())
-    config = DrafterConfig(model=model, dtype="float32", max_block=SLOTS, threads=1, tree=alone)
+    config = DrafterConfig(
+        model=model, dtype="float32", max_mask_slots=SLOTS, threads=1, tree=alone
+    )
     sides = [
         Side(refresh, load_engine(config.model_copy(update={"prefix_refresh": refresh})))
         for refresh in every

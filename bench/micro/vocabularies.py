@@ -1,10 +1,10 @@
 """Drafting for a target of another tokenizer: bench.micro.vocabularies (DiffuSpec appendix E).
 
 The embedded pair has one tokenizer, so its target is made to speak others: what it writes at
-temperature 0 behind held-out prompts is told, token by token, in a byte-level vocabulary and in one
-that writes spaces as U+2581, both trained here on the standard library's sources. A round drafts
-behind what was told so far, keeps what agrees, and is told one token more. Tokens of different
-vocabularies are of different lengths, so bytes for each round are what compares.
+temperature 0 after held-out prompts is replayed, token by token, in a byte-level vocabulary and in
+one that writes spaces as U+2581, both trained here on the standard library's sources. A round
+drafts after what was replayed so far, keeps what agrees, and receives one token more. Tokens of
+different vocabularies are of different lengths, so bytes for each round are what compares.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ WORDS = r"\n| ?[A-Za-z_]+| ?\d+| ?[^ A-Za-z_\d\n]+| +"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Replayed:
     """A prompt and what the target writes behind it, as text."""
 
     prompt: str
     text: str
 
 
-def written(texts: Sequence[str], count: int) -> list[Told]:
+def written(texts: Sequence[str], count: int) -> list[Replayed]:
     """Return the embedded target's own next tokens behind each text, at temperature 0."""
     target = load_target(VerifierConfig(model=EMBEDDED / "target"))
     tokenizer = Tokenizer.from_file(str(OWN))
-    told = []
+    replayed = []
     for text in texts:
         ids = tokenizer.encode(text).ids
         blocks = alloc(target, len(ids) + count + VERIFIED)
-        told.append(
-            Told(text, tokenizer.decode(continuation(target, blocks, ids, count)[len(ids) :]))
+        replayed.append(
+            Replayed(text, tokenizer.decode(continuation(target, blocks, ids, count)[len(ids) :]))
         )
         target.pool.give(blocks)
-    return told
+    return replayed
 
 
 def sources() -> Iterator[str]:
@@ -130,13 +130,15 @@ def shared(one: Path, other: Path) -> float:
     return len(mine.keys() & theirs.keys()) / len(theirs)
 
 
-def line(name: str, told: Sequence[Told], file: Path, proposal: Proposal, nodes: int) -> str:
+def line(
+    name: str, replayed: Sequence[Replayed], file: Path, proposal: Proposal, nodes: int
+) -> str:
     """Return a row: what a drafter, bridged where file is not its own, gets right."""
     bridge = None if file == OWN else file
     engine = load_engine(DrafterConfig(model=EMBEDDED / "drafter", target_tokenizer=bridge))
     vocabulary = Vocabulary(file)
     rounds = kept = 0
-    for each in told:
+    for each in replayed:
         prompt, text = (vocabulary.write(part.encode()) for part in (each.prompt, each.text))
         opened = DraftOpen("bench", tuple(prompt), SamplingParams(), proposal, engine.info.max_len)
         handle, _ = engine.open(opened)
@@ -149,7 +151,7 @@ def line(name: str, told: Sequence[Told], file: Path, proposal: Proposal, nodes:
             held = right(Drafted(block.tokens, 0, 0, block.parents), text[at:])
             rounds, kept, at = rounds + 1, kept + held, at + held + 1
         engine.close(handle)
-    size = sum(len(each.text.encode()) for each in told)
+    size = sum(len(each.text.encode()) for each in replayed)
     both = "own" if bridge is None else f"{shared(OWN, file):.0%}"
     return (
         f"| {name} | {len(vocabulary.spelling)} | {both} | `{proposal}` | {kept / rounds:.2f} "
@@ -163,7 +165,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96, help="of the target's own, for each")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    told = written(prompts(args.prompts), args.tokens)
+    replayed = written(prompts(args.prompts), args.tokens)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = [
@@ -175,7 +177,7 @@ def main() -> None:
         lines = [
             "| the target's tokenizer | tokens | shared | proposal | kept per round | bytes |",
             "|---|---|---|---|---|---|",
-            *(line(name, told, file, *way) for name, file in files for way in WAYS),
+            *(line(name, replayed, file, *way) for name, file in files for way in WAYS),
         ]
     sys.stdout.write("\n".join(lines) + "\n")
 

@@ -52,8 +52,8 @@ def higher(text: str, theirs: str, first: Column, second: Column, measure: Measu
 def printed(measure: Measure, figures: Mapping[str, Figure]) -> str:
     """Return what a paper prints of some of its ways."""
     unit = _UNITS[measure]
-    told = {n: f.speedup if measure is speedup else f.mat for n, f in figures.items()}
-    return ", ".join(f"{n} {'-' if v is None else unit.format(v)}" for n, v in told.items())
+    listed = {n: f.speedup if measure is speedup else f.mat for n, f in figures.items()}
+    return ", ".join(f"{n} {'-' if v is None else unit.format(v)}" for n, v in listed.items())
 
 
 def pays(text: str, theirs: str, column: Column) -> Claim:
@@ -68,12 +68,12 @@ def pays(text: str, theirs: str, column: Column) -> Claim:
 
 
 def beats(first: Column, second: Column, measure: Measure) -> bool | None:
-    """Return whether the first way's measure is above the second's, None if it cannot be told."""
+    """Return whether the first way's measure is above the second's, None if it is undecided."""
     return compare(values(first, measure), values(second, measure)).is_higher
 
 
 def beats_plain(column: Column) -> bool | None:
-    """Return whether a way is faster than plain decoding, None if it cannot be told."""
+    """Return whether a way is faster than plain decoding, None if it is undecided."""
     speeds = values(column, speedup)
     return compare(speeds, [1.0] * len(speeds)).is_higher
 
@@ -104,7 +104,7 @@ def fastest_inside(text: str, theirs: str, columns: dict[str, Column]) -> Claim:
 def grows(text: str, theirs: str, columns: dict[str, Column], measure: Measure) -> Claim:
     """Return the claim that a measure is higher at the last of a row of settings than at the first.
 
-    Every setting's median is told.
+    Every setting's median is listed.
     """
     names = list(columns)
     claim = higher(text, theirs, columns[names[-1]], columns[names[0]], measure)

@@ -17,7 +17,7 @@ class Size:
 class Plan:
     """One size for each kind of table.
 
-    per_family is the prompts of a family; where a table is told by family, all are decoded.
+    per_family is the prompts of a family; where a table goes by family, all are decoded.
     lengths_per_family are those of the table whose claims compare families by a few percent. The
     peers of `transformers` are several times slower than anything else, so they get fewer. lengths,
     steps and the knobs are what the sweeps go through; batches are sessions at once.

@@ -119,11 +119,11 @@ def _head(plan: Plan, where: Mapping[str, str], prompts: Sequence[Prompt]) -> st
     counts = ", ".join(
         f"{sum(prompt.family is family for prompt in prompts)} {family}" for family in Family
     )
-    told = ", ".join(f"{name} {value}" for name, value in where.items())
+    machine = ", ".join(f"{name} {value}" for name, value in where.items())
     return (
         "# The papers' experiments on the embedded pair\n\n"
         f"Written by `foredraft bench papers{' --quick' if plan.name == 'quick' else ''}`: "
-        f"{told}. How to read it: [docs/experiments.md](../../docs/experiments.md).\n\n"
+        f"{machine}. How to read it: [docs/experiments.md](../../docs/experiments.md).\n\n"
         f"Held-out prompts by family: {counts}. Every way decodes the same prompts with the same "
         "seeds, in turn, with plain decoding between them; speedups are medians over prompts of "
         "tokens/s over those of the plain run next to it. MAT excludes the bonus token. "

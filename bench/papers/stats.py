@@ -86,7 +86,7 @@ def repeated(column: Column) -> float:
 def same_tokens(column: Column, promise: Promise, temperature: float) -> str:
     """Return the share of texts equal to plain decoding's, or what else the way promises.
 
-    At temperature 0 every rule must keep the argmax, so there the share is told of all.
+    At temperature 0 every rule must keep the argmax, so there the share covers all.
     """
     if promise is not Promise.TOKENS and temperature > 0:
         return promise.value

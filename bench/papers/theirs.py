@@ -92,7 +92,7 @@ DIFFUSPEC_TABLE_5 = {
     "ADL": Figure(3.08, 6.99),
 }
 
-# Sec. 5.1, on Fig. 4: CPS's share of a round's time. The bars themselves are not told in numbers.
+# Sec. 5.1, on Fig. 4: CPS's share of a round's time. The bars themselves have no numbers.
 DIFFUSPEC_CPS_SHARE = 0.011
 
 # Sec. 5.3, on Fig. 5a, by S.

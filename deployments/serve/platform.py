@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Ray runs its workers at nice 15 unless told otherwise, which starves decoding beside any load.
+# Ray runs its workers at nice 15 by default, which starves decoding beside any load.
 # Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
 _ENVIRONMENT = {
     "RAY_worker_niceness": "0",

@@ -61,7 +61,7 @@ class BridgedLM:
 
     def _text(self, request: BlockRequest) -> list[int]:
         """Return a request's text in the drafter's tokens, as much as the drafter can hold."""
-        text = self._readings[request.slot].read(self._pair.heard(request.tokens))
+        text = self._readings[request.slot].read(self._pair.bytes_of(request.tokens))
         # Texts are divided by the end token, so one without anything to read begins behind it.
         return self._end(text or [self._pair.drafter_eos], self._capacity - request.num_slots)
 

@@ -51,5 +51,5 @@ def _eos(file: Path, vocabulary: Vocabulary) -> int:
     named = json.loads(settings.read_text()).get("eos_token") if settings.is_file() else None
     name = named.get("content") if isinstance(named, dict) else named
     if name not in vocabulary.specials:
-        raise ValueError("no config.json or tokenizer_config.json beside it tells the end of texts")
+        raise ValueError("no config.json or tokenizer_config.json beside it names the end token")
     return vocabulary.specials[name]

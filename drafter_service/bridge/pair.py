@@ -68,7 +68,7 @@ class Pair:
         one = self.target.ids.get(data)
         return self.target.write(data) if one is None else [one]
 
-    def heard(self, tokens: Sequence[int]) -> bytes:
+    def bytes_of(self, tokens: Sequence[int]) -> bytes:
         """Return what the drafter's tokenizer is to read for the target's tokens.
 
         A special token that the drafter lacks is nothing to it.

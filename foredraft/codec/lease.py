@@ -1,9 +1,10 @@
-"""lease records <-> protobuf, as codec.records does it for all others."""
+"""lease records <-> protobuf, bounds checked."""
 
 from __future__ import annotations
 
 from foredraft import limits
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as drafter_codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.ngram.tree import NgramParams
@@ -14,7 +15,7 @@ MAX_PSEUDOCOUNTS = 8
 
 def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
     return verifier_pb2.DraftSource(
-        address=s.address, open=codec.draft_open_to_pb(s.open), ngram=_ngram_to_pb(s.ngram)
+        address=s.address, open=drafter_codec.draft_open_to_pb(s.open), ngram=_ngram_to_pb(s.ngram)
     )
 
 
@@ -22,7 +23,7 @@ def source_from_pb(m: verifier_pb2.DraftSource) -> DraftSource:
     if not limits.is_address(m.address):
         raise InvalidRequest("draft_source.address must be host:port", param="draft_source.address")
     ngram = _ngram_from_pb(m.ngram) if m.HasField("ngram") else None
-    return DraftSource(m.address, codec.draft_open_from_pb(m.open, shortest=0), ngram)
+    return DraftSource(m.address, drafter_codec.draft_open_from_pb(m.open, shortest=0), ngram)
 
 
 def _ngram_to_pb(p: NgramParams | None) -> verifier_pb2.NgramParams | None:
@@ -70,8 +71,8 @@ def grant_from_pb(m: verifier_pb2.Grant) -> Grant:
 
 def led_round_to_pb(r: LedRound) -> verifier_pb2.LedRound:
     return verifier_pb2.LedRound(
-        block=codec.draft_block_to_pb(r.block),
-        verdict=codec.verdict_to_pb(r.verdict),
+        block=drafter_codec.draft_block_to_pb(r.block),
+        verdict=verifier_codec.verdict_to_pb(r.verdict),
         num_draft_tokens=r.num_draft_tokens,
         rounds_left=r.rounds_left,
         draft_us=r.draft_us,
@@ -84,8 +85,8 @@ def led_round_from_pb(m: verifier_pb2.LedRound) -> LedRound:
     limits.check_range("led_round.num_draft_tokens", m.num_draft_tokens, 0, limits.MAX_DRAFT)
     limits.check_range("tokens length", len(m.block.tokens), 0, m.num_draft_tokens)
     return LedRound(
-        codec.draft_block_from_pb(m.block),
-        codec.verdict_from_pb(m.verdict),
+        drafter_codec.draft_block_from_pb(m.block),
+        verifier_codec.verdict_from_pb(m.verdict),
         m.num_draft_tokens,
         m.rounds_left,
         m.draft_us,

@@ -3,7 +3,7 @@
 DFlash's checkpoints hold it: `fc` maps the concatenated hidden states of
 some of the target's layers to one row, and `hidden_norm` normalises that (arXiv 2602.06036). The
 verifier computes with these weights, the drafter with what comes of them; that both read the same
-is told by the hash.
+is named by the hash.
 Standard library only.
 """
 

@@ -125,7 +125,7 @@ class EngineThread(Generic[E]):
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # The engine may open it all the same: nobody else would close it.
+            # The engine may open it all the same: nothing else would close it.
             opening.add_done_callback(self._close_opened)
             raise
 
@@ -150,7 +150,7 @@ class EngineThread(Generic[E]):
 
     def _forget(self, future: asyncio.Future[Any]) -> None:
         self._unanswered.discard(future)
-        # Nobody may be left to ask for the error.
+        # Nothing may be left to await the error.
         _ = future.cancelled() or future.exception()
 
     def _answered(self, future: asyncio.Future[Any]) -> None:

@@ -80,7 +80,7 @@ class SessionServicer(ABC, Generic[Req, Res]):
         if not self._draining:
             self._draining = True
             notice = self._response(draining=common_pb2.Draining(grace_ms=int(1e3 * grace_s)))
-            # Not waited for: a peer that reads nothing holds up nobody.
+            # Not waited for: a peer that reads nothing delays no other.
             notices = (stream.write(notice) for stream in self._streams)
             self._notices = asyncio.gather(*notices, return_exceptions=True)
         try:

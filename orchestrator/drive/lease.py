@@ -1,4 +1,4 @@
-"""Who leads a session's rounds: decided here, and nowhere else.
+"""Which side leads a session's rounds: decided here, and nowhere else.
 
 The orchestrator leads, unless it has granted the verifier a lease of some rounds. While the lease
 is active the verifier asks the drafter itself, and reports each draft with its verdict: the

@@ -1,12 +1,12 @@
 """One request from start to end: while a round is verified, the next draft is being made.
 
-Session decides, Drafting and Verifying do the I/O, LeaseClient says who leads the next round, and
-here is the order in which they are asked: each turn of `drive` is one round, led by the verifier or
-by the orchestrator, and ends in `_account`.
+Session decides, Drafting and Verifying do the I/O, LeaseClient decides which side leads the next
+round, and here is their order: each turn of `drive` is one round, led by the verifier or by the
+orchestrator, and ends in `_account`.
 
 A round's event is handed to the reader one round late, when the next round has been sent: the
 reader then works while the verifier does, and not while the drafter waits for its turn. Two kinds
-of event are not held back: the first, because somebody waits for it, and those of rounds that the
+of event are not held back: the first, because the client waits for it, and those of rounds that the
 verifier leads, because it has begun the next one by itself.
 """
 

@@ -76,7 +76,7 @@ class Verifying:
                 await self._pause(failures, error)
 
     async def move(self) -> None:
-        """Open the session elsewhere; if nobody takes it, stay while the old replica serves it."""
+        """Open the session elsewhere; if none accepts it, stay while the old replica serves it."""
         old = self._stream
         try:
             self._stream = await self._open()

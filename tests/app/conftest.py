@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -11,13 +10,7 @@ from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
 from orchestrator.length.config import ByTemperatureConfig, FixedConfig
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.support.cluster import free_port
 
 
 def _always_drafting(file: ServeFile) -> ServeFile:

@@ -16,8 +16,8 @@ import ray
 from deployments.config import ServeFile
 from deployments.serve.cluster import RunningCluster, running
 from deployments.serve.platform import started_here
-from tests.app.test_api import post
 from tests.support.checkpoints import KINDS, MAX_LEN, Checkpoint, write_drafter, write_target
+from tests.support.cluster import post
 
 PROMPT = "def mean(values):\n    return"
 
@@ -40,7 +40,7 @@ def configuration(
             "adl": {"name": "fixed", "k": 6},
             "verifier_led_rounds": 4,
         },
-        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_block": 8}},
+        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_mask_slots": 8}},
         "verifier": {"service": {"model": str(target), "kv_tokens": 4096}},
     }
     entry = {

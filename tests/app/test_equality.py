@@ -12,7 +12,7 @@ import pytest
 
 from bench.compare.workload import dlm
 from deployments.serve.cluster import RunningCluster
-from foredraft.client import Answer, CompletionClient
+from foredraft.client import CompletionClient, CompletionResult
 from foredraft.types import Proposal
 from foredraft_cli.held_out import prompts, sampling
 from verifier_service.models.numerics import native_bf16
@@ -23,10 +23,10 @@ TOKENS = 128
 
 async def decode(
     client: CompletionClient, temperature: float, streams: int, **options: object
-) -> list[Answer]:
+) -> list[CompletionResult]:
     gate = asyncio.Semaphore(streams)
 
-    async def one(index: int, prompt: str) -> Answer:
+    async def one(index: int, prompt: str) -> CompletionResult:
         async with gate:
             return await client.complete(prompt, sampling(temperature, index), TOKENS, **options)
 

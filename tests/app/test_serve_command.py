@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from deployments.config import ROOT
-from tests.app.conftest import free_port
+from tests.support.cluster import free_port
 
 PROMPT = "def area(width, height):\n"
 _RUN = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "serve", "--config"]

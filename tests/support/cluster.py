@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from deployments.serve.cluster import RunningCluster
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]:

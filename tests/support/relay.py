@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 _PREFACE = 24
 _HEADER = 9
@@ -21,6 +21,7 @@ class Relay:
         self._open = asyncio.Event()
         self._open.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     def stall(self) -> None:
         """Pass nothing any more, and close nothing."""
@@ -36,6 +37,7 @@ class Relay:
         """Join a client's connection to a new one to the server."""
         assert isinstance(back, asyncio.StreamWriter)
         server, forth = await asyncio.open_connection("127.0.0.1", server_port)
+        self._writers += [forth, back]
         for work in (self._frames(client, forth), self._bytes(server, back)):
             task = asyncio.create_task(work)
             self._tasks.add(task)
@@ -45,6 +47,10 @@ class Relay:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     async def _bytes(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         try:

@@ -34,6 +34,7 @@ def test_help_lists_every_command() -> None:
         assert re.search(rf"\b{name}\b", text), name
 
 
+@pytest.mark.slow
 def test_a_subcommand_has_options_of_its_own() -> None:
     assert "--streams" in foredraft("audit", "--help")
 

@@ -12,7 +12,7 @@ from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import SERVICE, serve, serve_engine
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as drafter_codec
 from foredraft.errors import (
     InvalidRequest,
     Overloaded,
@@ -256,9 +256,9 @@ async def test_health_reflection_and_the_first_message():
         for name in ("", SERVICE):
             answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        wrong = codec.draft_open_to_pb(opening("s", PREFIX))
+        wrong = drafter_codec.draft_open_to_pb(opening("s", PREFIX))
         wrong.protocol = 9  # type: ignore[assignment]
-        early = codec.propose_to_pb(asking("s", PREFIX, 3, 2))
+        early = drafter_codec.propose_to_pb(asking("s", PREFIX, 3, 2))
         for message, param in (
             (drafter_pb2.DraftRequest(propose=early), "open"),
             (drafter_pb2.DraftRequest(open=wrong), "protocol"),

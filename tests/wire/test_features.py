@@ -15,6 +15,7 @@ from tests.support.families.dflash import HIDDEN, as_tensor, fused, write_drafte
 from tests.support.families.served_dflash import (
     PROMPT,
     Checkpoints,
+    Served,
     Watched,
     decoded,
     drafting,
@@ -22,18 +23,17 @@ from tests.support.families.served_dflash import (
     verifying,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 async def test_decoding_is_lossless_and_features_are_those_of_transformers(
-    checkpoints: Checkpoints, temperature: float
+    served: Served, checkpoints: Checkpoints, temperature: float
 ) -> None:
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, temperature, speculate=False)
-        told, sent = Watched(verifier), Watched(drafter)
-        tokens, report = await decoded(sent, told, temperature)
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, temperature, speculate=False)
+    told, sent = Watched(verifier), Watched(drafter)
+    tokens, report = await decoded(sent, told, temperature)
     assert tokens == plain and len(tokens) == 60
     assert report.draft_rounds > 10
     # The target's noise, which it shares, lets even a random drafter be right; greedily it is not.
@@ -56,32 +56,26 @@ async def test_decoding_is_lossless_and_features_are_those_of_transformers(
 
 
 async def test_what_the_last_request_learnt_saves_the_next_one_a_move(
-    checkpoints: Checkpoints,
+    served: Served,
 ) -> None:
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        state, told = ControllerState(), Watched(verifier)
-        first, report = await decoded(drafter, told, state=state)
-        assert report.verifier_moves == 1
-        again, report = await decoded(drafter, told, state=state)
-        assert (again, report.verifier_moves) == (first, 0)
-        assert report.draft_rounds > 3
+    verifier, drafter = served
+    state, told = ControllerState(), Watched(verifier)
+    first, report = await decoded(drafter, told, state=state)
+    assert report.verifier_moves == 1
+    again, report = await decoded(drafter, told, state=state)
+    assert (again, report.verifier_moves) == (first, 0)
+    assert report.draft_rounds > 3
 
 
 async def test_another_drafter_is_given_all_features_again_in_chunks(
-    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "MAX_FEATURES_CHUNK", 1000)
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, speculate=False)
-        told, sent = Watched(verifier), Watched(drafter)
-        sent.lose = {4}
-        tokens, report = await decoded(sent, told)
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    told, sent = Watched(verifier), Watched(drafter)
+    sent.lose = {4}
+    tokens, report = await decoded(sent, told)
     assert tokens == plain
     assert report.drafter_attaches == 2 and len(sent.opens) == 2
     again = sent.passed[4]
@@ -91,26 +85,24 @@ async def test_another_drafter_is_given_all_features_again_in_chunks(
 
 
 async def test_another_verifier_is_asked_for_what_is_not_there_yet(
+    served: Served,
     checkpoints: Checkpoints,
 ) -> None:
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, speculate=False)
-        told, sent = Watched(verifier), Watched(drafter)
-        # Its fourth verdict is lost on the way.
-        told.lose = {4}
-        tokens, report = await decoded(sent, told)
-        assert tokens == plain
-        assert report.verifier_moves == 2
-        again = told.opens[2]
-        assert again.features_from == len(again.prefix) - 1 > len(PROMPT)
-        assert report.draft_rounds > 5
-        kept = [verdict.features for at, verdict in enumerate(told.passed, 1) if at != 4]
-        expected = fused(checkpoints.target, checkpoints.weights, [*PROMPT, *tokens])
-        found = as_tensor(b"".join(kept))[: len(expected) - 1]
-        torch.testing.assert_close(found, expected[:-1], atol=1e-3, rtol=2**-7)
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    told, sent = Watched(verifier), Watched(drafter)
+    # Its fourth verdict is lost on the way.
+    told.lose = {4}
+    tokens, report = await decoded(sent, told)
+    assert tokens == plain
+    assert report.verifier_moves == 2
+    again = told.opens[2]
+    assert again.features_from == len(again.prefix) - 1 > len(PROMPT)
+    assert report.draft_rounds > 5
+    kept = [verdict.features for at, verdict in enumerate(told.passed, 1) if at != 4]
+    expected = fused(checkpoints.target, checkpoints.weights, [*PROMPT, *tokens])
+    found = as_tensor(b"".join(kept))[: len(expected) - 1]
+    torch.testing.assert_close(found, expected[:-1], atol=1e-3, rtol=2**-7)
 
 
 async def test_a_drafter_of_another_fusion_is_refused_and_decoding_goes_on(

@@ -17,12 +17,12 @@ from foredraft.types import (
 )
 from tests.support.families.dflash import HIDDEN
 from tests.support.families.served_dflash import (
-    Checkpoints,
+    Served,
     Watched,
     decoded,
-    drafting,
-    verifying,
 )
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAN = b"\xc0\x7f"
 
@@ -35,16 +35,13 @@ NAN = b"\xc0\x7f"
     ],
 )
 async def test_features_that_a_verifier_spoilt_cost_drafts_alone(
-    checkpoints: Checkpoints, spoil: Callable[[bytes], bytes], why: str
+    served: Served, spoil: Callable[[bytes], bytes], why: str
 ) -> None:
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, speculate=False)
-        told = Watched(verifier, lambda verdict: replace(verdict, features=spoil(verdict.features)))
-        sent = Watched(drafter)
-        tokens, report = await decoded(sent, told)
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    told = Watched(verifier, lambda verdict: replace(verdict, features=spoil(verdict.features)))
+    sent = Watched(drafter)
+    tokens, report = await decoded(sent, told)
     assert tokens == plain
     assert not sent.passed and report.verifier_moves == 1
     assert report.drafter_refusal is not None
@@ -59,28 +56,25 @@ async def test_features_that_a_verifier_spoilt_cost_drafts_alone(
     ],
 )
 async def test_features_that_were_spoilt_on_the_way_are_refused_by_the_drafter(
-    checkpoints: Checkpoints, spoil: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+    served: Served, spoil: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, speculate=False)
-        spoilt = 0
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    spoilt = 0
 
-        def spoil_first(propose: Propose) -> Propose:
-            nonlocal spoilt
-            spoilt += 1
-            return replace(propose, features=spoil(propose.features)) if spoilt < 3 else propose
+    def spoil_first(propose: Propose) -> Propose:
+        nonlocal spoilt
+        spoilt += 1
+        return replace(propose, features=spoil(propose.features)) if spoilt < 3 else propose
 
-        tokens, report = await decoded(Watched(drafter, spoil_first), verifier)
+    tokens, report = await decoded(Watched(drafter, spoil_first), verifier)
     assert tokens == plain
     assert "drafter left: features" in caplog.text
     assert report.drafter_attaches > 1 and report.draft_rounds > 0
 
 
 async def test_without_room_for_another_open_it_is_decoded_plainly_in_long_steps(
-    checkpoints: Checkpoints,
+    served: Served,
 ) -> None:
     class Full(Watched):
         async def open(self, request: DraftOpen | VerifyOpen) -> Any:
@@ -88,12 +82,9 @@ async def test_without_room_for_another_open_it_is_decoded_plainly_in_long_steps
                 raise Overloaded("full")
             return await super().open(request)
 
-    async with (
-        verifying(checkpoints.target, checkpoints.drafter) as verifier,
-        drafting(checkpoints) as drafter,
-    ):
-        plain, _ = await decoded(drafter, verifier, speculate=False)
-        tokens, report = await decoded(drafter, Full(verifier))
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    tokens, report = await decoded(drafter, Full(verifier))
     assert tokens == plain
     assert (report.draft_rounds, report.verifier_moves) == (0, 0)
     assert report.rounds <= 10

@@ -9,8 +9,9 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from foredraft.codec import common as common_codec
 from foredraft.codec import lease as lease_codec
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import MAX_LED_ROUNDS
@@ -146,7 +147,7 @@ async def test_a_drafter_that_cannot_be_asked_ends_the_lease(
 async def test_a_bad_grant_names_its_field(message: dict[str, object], param: str) -> None:
     async with pair() as both:
         address = f"127.0.0.1:{both.verifiers.servers[0].port}"
-        opened = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening(PROMPT)))
+        opened = verifier_pb2.VerifyRequest(open=verifier_codec.verify_open_to_pb(opening(PROMPT)))
         bad = verifier_pb2.VerifyRequest(**message)  # type: ignore[arg-type]
         async with grpc.aio.insecure_channel(address) as channel:
             call = verifier_pb2_grpc.VerifierServiceStub(channel).Verify(iter([opened, bad]))
@@ -165,8 +166,8 @@ class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):
         self.lie = lie
 
     async def Verify(self, requests, context):  # type: ignore[no-untyped-def]
-        opened: VerifyOpen = codec.verify_open_from_pb((await anext(requests)).open)
-        info = codec.model_to_pb(CountingModel(vocab=VOCAB).info)
+        opened: VerifyOpen = verifier_codec.verify_open_from_pb((await anext(requests)).open)
+        info = common_codec.model_to_pb(CountingModel(vocab=VOCAB).info)
         yield verifier_pb2.VerifyResponse(opened={"model": info})
         base = Base("s", 0, len(opened.prefix), 1)
         block = DraftBlock(base, (6, 7), generated_len=2)

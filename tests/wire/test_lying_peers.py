@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 from drafter_service.client import DrafterClient
-from foredraft.codec import records as codec
+from foredraft.codec import common as common_codec
+from foredraft.codec import drafter as drafter_codec
 from foredraft.errors import (
     CorruptModelOutput,
 )
@@ -39,15 +40,15 @@ class LyingDrafter(drafter_pb2_grpc.DrafterServiceServicer):
         self.lie = lie
 
     async def Draft(self, request_iterator, context):
-        opened = codec.draft_opened_to_pb(
+        opened = drafter_codec.draft_opened_to_pb(
             engine_of(ScriptedLM(counting)).open(opening("s", (1,)))[1]
         )
         await anext(request_iterator)
         yield drafter_pb2.DraftResponse(opened=opened)
         async for message in request_iterator:
-            request = codec.propose_from_pb(message.propose)
+            request = drafter_codec.propose_from_pb(message.propose)
             block = DraftBlock(request.base, (1, 2), generated_len=2, bonus_guess=3)
-            yield drafter_pb2.DraftResponse(block=codec.draft_block_to_pb(self.lie(block)))
+            yield drafter_pb2.DraftResponse(block=drafter_codec.draft_block_to_pb(self.lie(block)))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ async def verdict_through_the_client(request: Round, verdict: verifier_pb2.Verdi
     """Return what the client makes of a peer's verdict."""
     answer = verifier_pb2.VerifyResponse(verdict=verdict)
     opened = verifier_pb2.VerifyResponse(
-        opened=verifier_pb2.VerifyOpened(model=codec.model_to_pb(CountingModel().info))
+        opened=verifier_pb2.VerifyOpened(model=common_codec.model_to_pb(CountingModel().info))
     )
 
     class Call:
@@ -96,7 +97,9 @@ async def verdict_through_the_client(request: Round, verdict: verifier_pb2.Verdi
 @pytest.mark.parametrize("change", ["base", "accepted", "tokens", "length"])
 async def test_the_client_believes_no_verdict_that_the_contract_excludes(change):
     request = round_after((1, 2, 3), (4, 5))
-    answer = verifier_pb2.Verdict(base=codec.base_to_pb(request.base), accepted=1, next_tokens=[6])
+    answer = verifier_pb2.Verdict(
+        base=common_codec.base_to_pb(request.base), accepted=1, next_tokens=[6]
+    )
     if change == "base":
         answer.base.prefix_hash ^= 1
     elif change == "accepted":
@@ -128,7 +131,7 @@ async def test_the_client_believes_no_verdict_that_the_contract_excludes(change)
 async def test_the_client_believes_only_branches_of_its_tree(parents, accepted, path, believed):
     request = round_after((1, 2, 3), (4, 5, 6), parents)
     answer = verifier_pb2.Verdict(
-        base=codec.base_to_pb(request.base), accepted=accepted, next_tokens=[6], path=path
+        base=common_codec.base_to_pb(request.base), accepted=accepted, next_tokens=[6], path=path
     )
     if believed:
         assert (await verdict_through_the_client(request, answer)).path == path

@@ -19,7 +19,8 @@ from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
-from foredraft.codec import records as codec
+from foredraft.codec import drafter as drafter_codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import ConfigError, DeadlineExceeded, Unavailable
 from foredraft.rpc import options
 from foredraft.rpc.server import ServiceServer
@@ -68,7 +69,7 @@ DRAFTER = Service(
     serve_drafter,
     DrafterClient,
     lambda: drafters.opening("s", PREFIX),
-    codec.draft_open_to_pb,
+    drafter_codec.draft_open_to_pb,
     lambda stream: stream.propose(drafters.asking("s", PREFIX, 3, 2)),
     f"/{drafter_server.SERVICE}/Draft",
     drafter_pb2.DraftRequest,
@@ -78,7 +79,7 @@ VERIFIER = Service(
     serve_verifier,
     VerifierClient,
     lambda: verifiers.opening(PREFIX),
-    codec.verify_open_to_pb,
+    verifier_codec.verify_open_to_pb,
     lambda stream: stream.verify(verifiers.round_after(PREFIX, (6,))),
     f"/{verifier_server.SERVICE}/Verify",
     verifier_pb2.VerifyRequest,
@@ -264,14 +265,18 @@ async def test_a_retired_client_keeps_its_channel_until_its_last_session_ends(
 @both
 async def test_a_server_that_never_answers_open_is_given_up(service: Service) -> None:
     async def mute(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        held.append(back)
         await client.read()
 
+    held: list[asyncio.StreamWriter] = []
     listening = await asyncio.start_server(mute, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     async with service.connect(f"127.0.0.1:{port}", 0.05) as client:
         with pytest.raises(DeadlineExceeded):
             await client.open(service.opening())
     listening.close()
+    for back in held:
+        back.close()
 
 
 @both

@@ -66,7 +66,7 @@ async def decoded(client: VerifierClient, name: str, temperature: float) -> list
     return text
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", pytest.param("qwen3", marks=pytest.mark.slow)])
 async def test_two_ranks_find_the_tokens_of_one(name: str, tmp_path: Path) -> None:
     checkpoint = write_tiny(tmp_path / name, name, **SIZES)
     async with running(checkpoint, 1) as (_, client):
@@ -78,6 +78,7 @@ async def test_two_ranks_find_the_tokens_of_one(name: str, tmp_path: Path) -> No
     assert len(set(alone[1])) > 10
 
 
+@pytest.mark.slow
 async def test_a_killed_rank_ends_the_verifier_and_hangs_nobody(checkpoint: Path) -> None:
     started: list[ranks.ProcessRanks] = []
 
@@ -115,6 +116,7 @@ def test_what_cannot_be_shared_is_refused(checkpoint: Path) -> None:
     assert caught.value.param == "tensor_parallel"
 
 
+@pytest.mark.slow
 async def test_heads_that_ranks_cannot_share_are_refused(checkpoint: Path) -> None:
     config = VerifierConfig(model=checkpoint, dtype="fp32", tensor_parallel=3)
     with pytest.raises(ConfigError, match="3 ranks cannot share 2 KV heads"):

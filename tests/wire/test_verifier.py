@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import (
     CorruptModelOutput,
     InvalidRequest,
@@ -86,8 +86,8 @@ async def test_a_duplicate_is_answered_and_a_stale_round_refused():
 
 
 async def test_open_comes_first_and_once():
-    opened = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening()))
-    asked = verifier_pb2.VerifyRequest(round=codec.round_to_pb(round_after((1, 2, 3))))
+    opened = verifier_pb2.VerifyRequest(open=verifier_codec.verify_open_to_pb(opening()))
+    asked = verifier_pb2.VerifyRequest(round=verifier_codec.round_to_pb(round_after((1, 2, 3))))
     async with running() as (server, _):
         for messages in ([asked], [opened, opened], [verifier_pb2.VerifyRequest()]):
             error = await raw(server.port, *messages)
@@ -96,7 +96,7 @@ async def test_open_comes_first_and_once():
 
 
 async def test_another_protocol_is_refused():
-    message = verifier_pb2.VerifyRequest(open=codec.verify_open_to_pb(opening()))
+    message = verifier_pb2.VerifyRequest(open=verifier_codec.verify_open_to_pb(opening()))
     message.open.protocol = 7  # type: ignore[assignment]
     async with running() as (server, _):
         error = await raw(server.port, message)

@@ -214,7 +214,8 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
             if rank == 0:
                 model.save(run.checkpoint / "export")
     save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, shards.used)
-    if rank == 0:
+    if log is not None:
+        log.close()
         model.save(run.output)
 
 

@@ -149,6 +149,7 @@ def train_target(run: TargetRun, rank: int = 0, world: int = 1) -> None:
             json.dumps({"step": step, "elapsed": round(elapsed, 1), "held_out": round(final, 4)})
             + "\n"
         )
+        log.close()
         export_target(model, run.output)
 
 

@@ -1,8 +1,8 @@
 """The KV cache's blocks: taken, shared by count, found again by what they hold. Pure.
 
 A block that was sealed holds the KV of whole, committed tokens, named by a digest of the text up to
-its end; nobody writes it again, so any session whose text begins so may share it. A sealed block
-that nobody uses stays findable until its place is needed, the longest unused one first.
+its end; it is never written again, so any session whose text begins so may share it. A sealed block
+without users stays findable until its place is needed, the longest unused one first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 class BlockPool:
     """Which of `total` blocks are used, by how many, and what the sealed ones hold.
 
-    At most most_idle blocks stay findable when nobody uses them; None: all.
+    At most most_idle blocks stay findable without users; None: all.
     """
 
     def __init__(self, total: int, most_idle: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 A session reserves its worst case before anything is allocated, so at an overcommit of 1 a session
 that was admitted never runs out. Above 1, more are let in than their worst cases allow: a table may
-then fail to grow, and somebody's blocks must be taken (kv_manager.py decides whose).
+then fail to grow, and a session must be preempted (kv_manager.py chooses it).
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class KvBlocks:
             held.sealed += 1
 
     def adopt(self, key: int, text: Sequence[int], cached: int) -> int:
-        """Share blocks that hold how a session's text goes on; return the tokens cached then.
+        """Attach shared blocks that continue a session's prefix; return the tokens cached then.
 
-        The last token is left out: somebody has to feed it to learn what follows.
+        The last token is left out: its row gives the next token.
         """
         held, before = self._held[key], cached
         while (number := self._next_whole(text, cached)) is not None:

@@ -21,7 +21,7 @@ class Segment(NamedTuple):
     The KV of position p is row p % block_tokens of block blocks[p // block_tokens]. The logits of
     the last `wanted` rows are returned. If there are parents, the last len(parents) tokens are a
     draft tree after the tokens before them: their KV rows follow each other all
-    the same, but a node at depth d stands d positions behind the last token before the tree, sees
+    the same, but a node at depth d is d positions after the last token before the tree, sees
     its own branch alone, and has the logits, bit for bit, that end its branch as a path.
     """
 
@@ -41,11 +41,11 @@ class TargetModel(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What the model is, as clients are told on open."""
+        """The model's description, as clients receive it on open."""
 
     @property
     def pool(self) -> BlockPool:
-        """Who uses which block."""
+        """The users of each block."""
 
     @property
     def block_tokens(self) -> int:

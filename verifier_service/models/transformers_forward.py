@@ -108,10 +108,10 @@ class TransformersForward:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Return logits, and a fusion's features of some rows: bfloat16's bits [rows, width]."""
         # transformers counts the embeddings' output as 0, and norms the last layer's.
-        behind = [layer + 1 for layer in fusion.layer_ids]
-        ran = self._run(flat, output_hidden_states=behind)
+        outputs = [layer + 1 for layer in fusion.layer_ids]
+        ran = self._run(flat, output_hidden_states=outputs)
         read = [*rows, *[0] * (filled(len(rows), self._least_rows) - len(rows))]
-        states = torch.cat([ran.hidden_states[layer][0, read] for layer in behind], dim=-1)
+        states = torch.cat([ran.hidden_states[layer][0, read] for layer in outputs], dim=-1)
         features = fusion(states)[: len(rows)].to(torch.bfloat16)
         logits = on_host(self._logits(flat, ran))
         return logits, features.view(torch.int16).cpu().numpy().view(np.uint16)

@@ -1,4 +1,4 @@
-"""The ranks behind rank 0 of a tensor-parallel verifier: started, watched, ended.
+"""The ranks after rank 0 of a tensor-parallel verifier: started, watched, ended.
 
 This module is what such a rank runs: python -m verifier_service.parallel.ranks CONFIG RANK ADDRESS.
 """
@@ -65,13 +65,13 @@ class ProcessRanks:
             process.wait()
 
 
-# Starts the ranks behind rank 0 of a configuration; they meet at the address.
+# Starts the ranks after rank 0 of a configuration; they meet at the address.
 StartRanks = Callable[[VerifierConfig, str], Ranks]
 
 
 def run_rank(config: VerifierConfig, rank: int, address: str) -> None:
-    """Be a rank behind rank 0 until that one is gone."""
-    # Imported here: who only starts ranks elsewhere needs no torch.
+    """Run as a rank after rank 0 until that one is gone."""
+    # Imported here: starting ranks elsewhere needs no torch.
     from verifier_service.load import load_target, prepare_threads
     from verifier_service.parallel import tensor_parallel
 

@@ -1,7 +1,7 @@
 """One model over several ranks: each loads its shard, keeps its heads' KV and runs the same steps.
 
 The layers are cut as the model's own tp_plan says (transformers.distributed). Rank 0 has the engine
-and tells the others each step, as integers; block tables are the same on every rank. Of the logits,
+and sends the others each step, as integers; block tables are the same on every rank. Of the logits,
 gathered by the plan, rank 0 alone makes use: a token is chosen once.
 """
 
@@ -99,7 +99,7 @@ class Leader:
 
     @property
     def pool(self) -> BlockPool:
-        """Who uses which block, on every rank."""
+        """The users of each block, on every rank."""
         return self._model.pool
 
     @property
@@ -114,7 +114,7 @@ class Leader:
             step += [len(blocks), start, len(tokens), wanted, len(parents)]
             step += [*blocks, *tokens, *parents]
         try:
-            self._channel.tell(step)
+            self._channel.send(step)
             return self._model.forward(segments)
         except RuntimeError as error:
             raise Unavailable(f"a rank of the verifier is lost: {error}") from None
@@ -122,7 +122,7 @@ class Leader:
     def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
         """Move the KV of row start + rows[i] to row start + i; rows ascend."""
         try:
-            self._channel.tell([_Kind.KEEP, len(blocks), start, len(rows), *blocks, *rows])
+            self._channel.send([_Kind.KEEP, len(blocks), start, len(rows), *blocks, *rows])
         except RuntimeError as error:
             raise Unavailable(f"a rank of the verifier is lost: {error}") from None
         self._model.keep(blocks, start, rows)
@@ -137,7 +137,7 @@ def follow(model: PagedModel) -> None:
     channel = _Channel()
     while True:
         try:
-            step = channel.hear()
+            step = channel.receive()
         except RuntimeError:
             log.info("rank 0 is gone")
             return
@@ -177,24 +177,24 @@ class _Channel:
     def __init__(self) -> None:
         self._group: Any = dist.new_group(backend="gloo", timeout=_IDLE_TIMEOUT)
 
-    def tell(self, step: Sequence[int]) -> None:
+    def send(self, step: Sequence[int]) -> None:
         self._broadcast(torch.tensor([len(step)]))
         self._broadcast(torch.tensor(step))
 
-    def hear(self) -> list[int]:
+    def receive(self) -> list[int]:
         length = torch.zeros(1, dtype=torch.int64)
         self._broadcast(length)
         step = torch.zeros(int(length), dtype=torch.int64)
         self._broadcast(step)
-        heard: list[int] = step.tolist()
-        return heard
+        received: list[int] = step.tolist()
+        return received
 
     def _broadcast(self, numbers: torch.Tensor) -> None:
         dist.broadcast(numbers, src=0, group=self._group)
 
 
 def join_as_follower(place: Place, device: str) -> None:
-    """Make this process one of the ranks behind rank 0; return once all are there."""
+    """Make this process one of the ranks after rank 0; return once all are there."""
     host, _, port = place.address.rpartition(":")
     store = TCPStore(host, int(port), place.world, is_master=False, timeout=_JOIN_TIMEOUT)
     _join(store, place, device)

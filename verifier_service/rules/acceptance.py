@@ -25,7 +25,7 @@ def keep_while_equal(
         raise ValueError("chosen must have one entry more than draft")
     kept: list[int] = []
     at = ROOT
-    # Children stand behind their parent, so one pass meets them all.
+    # Children come after their parent, so one pass meets them all.
     for node, parent in enumerate(explicit(parents, len(draft))):
         if parent == at and draft[node] == chosen[1 + at]:
             kept.append(node)

@@ -1,4 +1,4 @@
-"""Block verification: the drafted tokens of a round are judged together, not one by one.
+"""Block verification: the drafted tokens of a round are accepted together, not one by one.
 
 Sun, Mendlovic, Leviathan, Aharoni, Beirami, Ro and Suresh, "Block Verification Accelerates
 Speculative Decoding", 2024. It keeps at least as many tokens on average as rejection sampling, and

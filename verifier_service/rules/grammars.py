@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from foredraft.errors import InvalidRequest
 from foredraft.types import Grammar, GrammarKind
-from verifier_service.rules.logits import Guide, Mask
+from verifier_service.rules.logits import GrammarMatcher, Mask
 
 # A mask of the dearest grammars that were tried takes some 20 ms with these, their first one, which
 # is computed at the open, 200 ms; with llguidance's own 0.3 s and 5 s. A JSON schema of 100 fields
@@ -25,20 +25,20 @@ _LIMITS = LLParserLimits(
     verbose_errors=False,
 )
 # What a round's branches may take, in seconds: drafts are cut where it is up.
-_ROUND_S = 0.02
+_ROUND_S = 0.01
 
 
 class Grammars(Protocol):
-    """Makes guides."""
+    """Makes matchers."""
 
-    def guide(self, grammar: Grammar) -> Guide:
-        """Return the guide of a text that begins; raise InvalidRequest naming grammar."""
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """Return the matcher of a text that begins; raise InvalidRequest naming grammar."""
 
 
 class NoGrammars:
     """What a target without a tokenizer has."""
 
-    def guide(self, grammar: Grammar) -> Guide:
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """Refuse every grammar."""
         raise InvalidRequest("this target has no tokenizer to read grammars with", param="grammar")
 
@@ -57,8 +57,8 @@ class TokenGrammars:
         self._vocab_size = vocab_size
         self._clock = clock
 
-    def guide(self, grammar: Grammar) -> Guide:
-        """Return the guide of a text that begins, its first mask computed: the dearest one."""
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """Return the matcher of a text that begins, its first mask computed: the dearest one."""
         try:
             match grammar.kind:
                 case GrammarKind.JSON_SCHEMA:

@@ -1,4 +1,4 @@
-"""What a request does to the target's logits before the temperature. Pure, and row by row.
+"""Logits processors: penalties, bias, bans and grammar, before the temperature. Pure, by row.
 
 Every row is changed by its own prefix alone: the text so far and, in a draft, the branch that leads
 to the row. So each position of a draft has the distribution that plain decoding has there.
@@ -20,8 +20,8 @@ Mask = npt.NDArray[np.bool_]
 Change = Callable[[Row, Sequence[int]], None]
 
 
-class Guide(Protocol):
-    """Says which tokens a grammar allows; it follows one generated text.
+class GrammarMatcher(Protocol):
+    """The tokens that a grammar allows after one session's generated tokens.
 
     seconds is what the last call of `allowed` took.
     """
@@ -29,7 +29,7 @@ class Guide(Protocol):
     seconds: float
 
     def extend(self, token: int) -> None:
-        """Take in the text's next token."""
+        """Append a generated token."""
 
     def allowed(self, branches: Sequence[Sequence[int]]) -> Sequence[Mask]:
         """Return which tokens may follow text + branch [vocabulary], for at least the first branch.
@@ -38,11 +38,11 @@ class Guide(Protocol):
         """
 
 
-class Shaper:
-    """Changes the rows of one session, whose text grows by `extend`.
+class LogitsProcessors:
+    """The processors of one session, whose tokens grow by `extend`.
 
     The order is vLLM's: allowed tokens, min_tokens, logit_bias, then the repetition, frequency and
-    presence penalties; and last the grammar, if there is a guide.
+    presence penalties; and last the grammar, if there is a matcher.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Shaper:
         stops: frozenset[int],
         vocab_size: int,
         text: Sequence[int],
-        guide: Guide | None = None,
+        matcher: GrammarMatcher | None = None,
     ) -> None:
         self._params = params
-        self._guide = guide
+        self._guide = matcher
         self._length = 0
         self._stops = np.array(sorted(stops), dtype=np.intp)
         self._barred = _others(params.allowed_token_ids, vocab_size)
@@ -73,7 +73,7 @@ class Shaper:
         return not (self._changes or self._guide)
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Take note of the text's next tokens."""
+        """Append committed tokens."""
         for token in () if self.idle else tokens:
             self._seen[token] = True
             if self._length >= self._params.prompt_len:
@@ -84,10 +84,10 @@ class Shaper:
 
     @property
     def seconds(self) -> float:
-        """What the guide took for the last rows."""
+        """Time of the last rows' masks, in seconds."""
         return 0.0 if self._guide is None else self._guide.seconds
 
-    def shape(self, logits: npt.NDArray[np.float32], branches: Sequence[Sequence[int]]) -> int:
+    def apply(self, logits: npt.NDArray[np.float32], branches: Sequence[Sequence[int]]) -> int:
         """Change the rows of logits [n, vocabulary] in place; row i follows text + branches[i].
 
         Return how many rows may be used, the first ones. Raise InvalidRequest naming grammar where
@@ -107,7 +107,7 @@ class Shaper:
         p = self._params
         return (
             (self._allow, bool(p.allowed_token_ids)),
-            (self._go_on, p.min_tokens > 0 and self._stops.size > 0),
+            (self._ban_stop_tokens, p.min_tokens > 0 and self._stops.size > 0),
             (self._bias, bool(p.logit_bias)),
             (self._repetition, p.repetition_penalty != 1),
             (self._repeated, p.frequency_penalty != 0 or p.presence_penalty != 0),
@@ -116,7 +116,7 @@ class Shaper:
     def _allow(self, row: Row, branch: Sequence[int]) -> None:
         row[self._barred] = -np.inf
 
-    def _go_on(self, row: Row, branch: Sequence[int]) -> None:
+    def _ban_stop_tokens(self, row: Row, branch: Sequence[int]) -> None:
         if self._length + len(branch) - self._params.prompt_len < self._params.min_tokens:
             row[self._stops] = -np.inf
 

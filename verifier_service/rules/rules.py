@@ -29,7 +29,7 @@ from verifier_service.rules.rejection import (
     one_hot,
     rejection_odds,
 )
-from verifier_service.rules.sampling import Draw, GumbelArgmax, probabilities, process
+from verifier_service.rules.sampling import GumbelArgmax, RowSampling, probabilities, process
 
 Logits = npt.NDArray[np.float32]
 
@@ -48,7 +48,7 @@ class Rule(Protocol):
     def trees(self) -> bool:
         """Whether drafts may be trees."""
 
-    def draws(self, asked: Round, first: int) -> list[Draw]:
+    def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return how the target's own token is drawn in each of the round's 1 + k rows."""
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
@@ -56,7 +56,7 @@ class Rule(Protocol):
 
 
 class Method(NamedTuple):
-    """What tells the rules for sampled drafts apart.
+    """The differences between the rules for sampled drafts.
 
     odds(p, draft, q) are those of each token to pass; kept(passed [..., k]) counts the tokens kept.
     """
@@ -89,10 +89,10 @@ class Coupled:
     sampling: SamplingParams
     trees: bool = True
 
-    def draws(self, asked: Round, first: int) -> list[Draw]:
+    def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return a draw with the shared noise for every row."""
         steps = [0, *depths(explicit(asked.parents, len(asked.draft)))]
-        return [Draw(self.sampling, first + step) for step in steps]
+        return [RowSampling(self.sampling, first + step) for step in steps]
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return the branch that the target chose."""
@@ -101,34 +101,36 @@ class Coupled:
 
 @dataclass(slots=True)
 class Independent:
-    """Judge paths by p and q, with random numbers that nothing else depends on.
+    """Accept paths by p and q, with random numbers that nothing else depends on.
 
     Those of a round are keyed by its prefix's length, which no other round of the session has.
-    Until a draft was judged, plain rounds draw with the shared noise, so that plain decoding is the
+    Until a draft was verified, plain rounds draw with the shared noise, so plain decoding is the
     same under every rule. From then on they must not: a draft may have been made with the noise of
-    later positions, and whether it was refused then tells of it.
+    later positions, and its refusal then depends on it.
     """
 
     method: Method
     sampling: SamplingParams
     argmax: GumbelArgmax
     trees: bool = False
-    _judged: bool = False
+    _verified: bool = False
 
-    def draws(self, asked: Round, first: int) -> list[Draw]:
+    def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return a plain round's draw; a draft's rows are only checked for being sound."""
         if asked.draft:
-            return [Draw(SamplingParams(), first)] * (1 + len(asked.draft))
-        return [self._fresh_draw(first, first) if self._judged else Draw(self.sampling, first)]
+            return [RowSampling(SamplingParams(), first)] * (1 + len(asked.draft))
+        return [
+            self._fresh_draw(first, first) if self._verified else RowSampling(self.sampling, first)
+        ]
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return how much of the draft is kept, and a draw from what is left over of p."""
         if not asked.draft:
             return Decision((), chosen[0])
-        self._judged = True
+        self._verified = True
         q = asked.q or one_hot(asked.draft)
         positions = range(first, first + len(asked.draft))
-        p = probabilities(process(logits, [Draw(self.sampling, first)] * len(logits)))
+        p = probabilities(process(logits, [RowSampling(self.sampling, first)] * len(logits)))
         odds = self.method.odds(p, asked.draft, q)
         seed = substream(self.sampling.seed, ACCEPT, first)
         passed = np.array([uniform(seed, position) for position in positions]) <= odds.keep
@@ -139,7 +141,7 @@ class Independent:
         token = self.argmax(scores, [self._fresh_draw(first, first + kept)])[0]
         return Decision(tuple(range(kept)), token)
 
-    def _fresh_draw(self, first: int, position: int) -> Draw:
+    def _fresh_draw(self, first: int, position: int) -> RowSampling:
         """Return a draw whose noise no draft can have been made with."""
         seed = substream(self.sampling.seed, RESIDUAL, first)
-        return Draw(replace(self.sampling, seed=seed), position)
+        return RowSampling(replace(self.sampling, seed=seed), position)

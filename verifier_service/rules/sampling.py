@@ -33,7 +33,7 @@ _TOP_P_NATS = (3.0, 8.0, math.inf)
 _HASH_VALUES = 1 << 52
 
 
-class Draw(NamedTuple):
+class RowSampling(NamedTuple):
     """How one row is drawn: position is the index that the chosen token will have in the text."""
 
     sampling: SamplingParams
@@ -41,13 +41,15 @@ class Draw(NamedTuple):
 
 
 # Returns argmax_v [z(v) + g(seed, position, v)] of each row of z [rows, vocabulary], maxima 0.
-GumbelArgmax = Callable[["Floats", Sequence[Draw]], list[int]]
+GumbelArgmax = Callable[["Floats", Sequence[RowSampling]], list[int]]
 # Does what `choose` does.
-Choice = Callable[["npt.NDArray[np.float32]", Sequence[Draw]], list[int | None]]
+Choice = Callable[["npt.NDArray[np.float32]", Sequence[RowSampling]], list[int | None]]
 
 
 def choose(
-    logits: npt.NDArray[np.float32], draws: Sequence[Draw], argmax: GumbelArgmax | None = None
+    logits: npt.NDArray[np.float32],
+    draws: Sequence[RowSampling],
+    argmax: GumbelArgmax | None = None,
 ) -> list[int | None]:
     """Return the target's token for each row of logits [rows, vocabulary].
 
@@ -57,7 +59,7 @@ def choose(
     if not draws:
         return []
     best = logits.argmax(axis=-1)
-    # NumPy's argmax stops at a NaN, so the value found there tells all three bad cases.
+    # NumPy's argmax stops at a NaN, so the value found there shows all three bad cases.
     usable = np.isfinite(logits[np.arange(len(draws)), best])
     chosen: list[int | None] = [
         int(token) if ok else None for token, ok in zip(best, usable, strict=True)
@@ -71,7 +73,7 @@ def choose(
     return chosen
 
 
-def process(logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> Floats:
+def process(logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]) -> Floats:
     """Return logits / temperature with excluded tokens at -inf: float64 [rows, vocabulary].
 
     In vLLM's order: temperature, min-p, top-k (ties at the k-th value stay), then top-p over what
@@ -119,7 +121,7 @@ def _nucleus(z: Floats, top_p: float) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def gumbel_argmax(z: Floats, draws: Sequence[Draw]) -> list[int]:
+def gumbel_argmax(z: Floats, draws: Sequence[RowSampling]) -> list[int]:
     """Return argmax_v [z(v) + g(seed, position, v)] of each row; rows have their maximum at 0.
 
     Only tokens that can win get noise, which is exact. Let H be the tokens with z >= -c and

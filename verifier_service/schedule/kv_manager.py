@@ -1,4 +1,4 @@
-"""Where the sessions' KV lies: shared between texts that begin alike, grown for each pass.
+"""The sessions' KV blocks: shared between equal prefixes, allocated for each forward pass.
 
 When there is none left, it is taken from one session for another.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
-from verifier_service.schedule.batching import Share
+from verifier_service.schedule.batching import ScheduledRows
 from verifier_service.targets.session import Session
 
 Sessions = Mapping[int, Session]
@@ -30,23 +30,23 @@ class KvManager:
         self.preempted = 0
 
     def table(self, key: int) -> Sequence[int]:
-        """Return the blocks of a session's text, in order."""
+        """Return the blocks of a session, in order."""
         return self._kv.table(key)
 
     def committed(self, key: int, first: int, path: tuple[int, ...]) -> None:
-        """Take note that KV rows first + path[i] of a session belong at first + i now."""
+        """Record that KV rows first + path[i] of a session now belong at first + i."""
         self._changed.add(key)
         if path != tuple(range(len(path))):
             self._moves.append((key, first, path))
 
     def read(self, key: int) -> None:
-        """Take note that a session has more KV than before."""
+        """Record that a session has more KV than before."""
         self._changed.add(key)
 
-    def tidy(self, sessions: Sessions) -> None:
-        """Move the KV of kept branches to where it belongs, and give back what is not needed.
+    def compact(self, sessions: Sessions) -> None:
+        """Move the KV of accepted branches into place, and return blocks that are not needed.
 
-        A pass needs it done; done between two, nobody waits for it.
+        Due before a forward pass; between two passes it delays no round.
         """
         for key, first, path in self._moves:
             self._model.keep(self.table(key), first, path)
@@ -55,19 +55,19 @@ class KvManager:
             self._kv.settle(key, sessions[key].tokens, sessions[key].cached)
         self._changed.clear()
 
-    def share(self, sessions: Sessions) -> set[int]:
-        """Let sessions that have text to read take over the KV of what others have read.
+    def attach_shared_prefixes(self, sessions: Sessions) -> set[int]:
+        """Attach blocks of equal prefixes to sessions that need prefill.
 
         Return those that should not read now: another is about to read the same. The one that
         has read most goes first.
         """
-        reading = [key for key, session in sessions.items() if session.unread]
+        reading = [key for key, session in sessions.items() if session.needs_prefill]
         coming: set[bytes] = set()
         waiting: set[int] = set()
         for key in sorted(reading, key=lambda key: -sessions[key].cached):
             session = sessions[key]
             shareable = session.shareable
-            session.take_over(self._kv.adopt(key, shareable, session.cached))
+            session.reuse_prefix(self._kv.adopt(key, shareable, session.cached))
             due = self._kv.due(key, session.tokens, session.cached)
             whole = session.cached % self._model.block_tokens == 0
             shared = session.cached + self._model.block_tokens <= len(shareable)
@@ -76,10 +76,10 @@ class KvManager:
             coming.update(due)
         return waiting
 
-    def grant(self, shares: Sequence[Share], sessions: Sessions) -> list[Share]:
-        """Make room for the rows of each share; return those that found it.
+    def allocate(self, shares: Sequence[ScheduledRows], sessions: Sessions) -> list[ScheduledRows]:
+        """Allocate blocks for scheduled rows; return the rows that got them.
 
-        Who finds none takes it from a session that waits for no verdict, else from a younger one;
+        A session without free blocks preempts one without a round in flight, else a younger one;
         that one reads its text again later. So the oldest session always goes on.
         """
         granted: set[int] = set()
@@ -107,5 +107,5 @@ class KvManager:
     def _preempt(self, key: int, session: Session) -> None:
         self._kv.drop(key)
         self._changed.discard(key)
-        session.forget()
+        session.drop_kv()
         self.preempted += 1

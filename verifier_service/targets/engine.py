@@ -16,18 +16,23 @@ from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
-from verifier_service.rules.logits import Guide, Shaper
+from verifier_service.rules.logits import GrammarMatcher, LogitsProcessors
 from verifier_service.rules.rules import Decision, Logits, rule_of
 from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.schedule.admission import check_open
-from verifier_service.schedule.batching import plan
+from verifier_service.schedule.batching import schedule
 from verifier_service.schedule.kv_manager import KvManager
-from verifier_service.targets.features import FeatureLog, forward
+from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.session import Session
-from verifier_service.targets.verify_step import hear, judge, shape
+from verifier_service.targets.verify_step import (
+    accept,
+    apply_logits_processors,
+    collect_prompt_logprobs,
+    forward,
+)
 
-# What the grammars of all sessions may add to a pass, in seconds, by what each took last.
-_GRAMMARS_S = 0.05
+# The masks of all sessions in one forward pass, in seconds, as each measured last.
+_GRAMMARS_S = 0.02
 
 
 class Outcome(NamedTuple):
@@ -72,7 +77,7 @@ class VerifierEngine:
 
     @property
     def model(self) -> TargetModel:
-        """The target model, for what is asked of it beside rounds."""
+        """The target model, for the audit's scores."""
         return self._model
 
     @property
@@ -89,31 +94,32 @@ class VerifierEngine:
     def has_work(self) -> bool:
         """True while a step would do something."""
         return bool(self._answered) or any(
-            s.pending is not None or s.unread for s in self._sessions.values()
+            s.pending is not None or s.needs_prefill for s in self._sessions.values()
         )
 
-    def guide(self, grammar: Grammar) -> Guide:
-        """Return a new text's guide; it may take long, and any thread may ask.
+    def matcher(self, grammar: Grammar) -> GrammarMatcher:
+        """Return the matcher of a new session; slow, and safe to call from any thread.
 
         Raise InvalidRequest naming grammar.
         """
-        return self._grammars.guide(grammar)
+        return self._grammars.matcher(grammar)
 
-    def open(self, request: VerifyOpen, guide: Guide | None = None) -> int:
+    def open(self, request: VerifyOpen, matcher: GrammarMatcher | None = None) -> int:
         """Reserve KV for the session's worst case and return its handle; prefill starts at once.
 
-        guide is that of request.grammar, made here if it was not before. Raise InvalidRequest
+        matcher is that of request.grammar; made here if None. Raise InvalidRequest
         naming the field, or Overloaded.
         """
         info, commit_limit = self.info, check_open(request, self.info)
-        if guide is None and request.grammar is not None:
-            guide = self.guide(request.grammar)
+        if matcher is None and request.grammar is not None:
+            matcher = self.matcher(request.grammar)
         self._opened += 1
         handle = self._opened
         worst = min(commit_limit + request.max_draft + 1, info.max_len)
         self._kv.reserve(handle, worst, request.cache_salt)
         stops = frozenset(request.stop_token_ids)
-        told = bool(request.features_hash) and request.features_hash == info.features_hash
+        log = FeatureLog(request.features_from, info.features_width)
+        with_features = bool(request.features_hash) and request.features_hash == info.features_hash
         self._sessions[handle] = Session(
             session_id=request.session_id,
             rule=rule_of(request.acceptance, request.sampling, self._argmax),
@@ -123,16 +129,18 @@ class VerifierEngine:
             max_len=info.max_len,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
-            shaper=Shaper(request.logits, stops, info.vocab_size, request.prefix, guide),
+            processors=LogitsProcessors(
+                request.logits, stops, info.vocab_size, request.prefix, matcher
+            ),
             logprobs=request.logprobs,
-            heard=[] if request.prompt_logprobs else None,
-            features=FeatureLog(request.features_from, info.features_width) if told else None,
+            prompt_logprobs=[] if request.prompt_logprobs else None,
+            features=log if with_features else None,
         )
         return handle
 
     def close(self, handle: int) -> None:
         """Free a session; a handle that is not open is ignored."""
-        self.tidy()
+        self.compact()
         session = self._sessions.pop(handle, None)
         if session is not None:
             self._kv.release(handle)
@@ -151,58 +159,60 @@ class VerifierEngine:
 
     def step(self) -> list[Outcome]:
         """Run one forward over what is pending and return the rounds that ended with it."""
-        self.tidy()
+        self.compact()
         outcomes, self._answered = self._answered, []
-        waiting = self._manager.share(self._sessions) | self._too_dear()
-        shares = plan(
-            [s.work(key) for key, s in self._sessions.items() if key not in waiting],
+        waiting = self._manager.attach_shared_prefixes(self._sessions) | self._costly_grammars()
+        scheduled = schedule(
+            [s.pending_rows(key) for key, s in self._sessions.items() if key not in waiting],
             row_budget=self._row_budget,
             prefill_rows=self._prefill_rows,
         )
-        shares = self._manager.grant(shares, self._sessions)
-        if not shares:
+        scheduled = self._manager.allocate(scheduled, self._sessions)
+        if not scheduled:
             return outcomes
         started = self._clock()
-        sessions = [self._sessions[share.key] for share in shares]
-        segments, draws, rows = [], [], 0
-        for share, session in zip(shares, sessions, strict=True):
-            segments.append(session.segment(share, self._manager.table(share.key)))
-            rows += share.rows
+        sessions = [self._sessions[rows.key] for rows in scheduled]
+        segments, draws, batch_rows = [], [], 0
+        for rows, session in zip(scheduled, sessions, strict=True):
+            segments.append(session.segment(rows, self._manager.table(rows.key)))
+            batch_rows += rows.rows
             if session.pending is not None and session.pending.started is None:
                 session.pending.started = started
-            if share.decides:
+            if rows.decides:
                 draws.extend(session.draws())
-        logits = hear(shares, self._sessions, forward(self._model, segments, sessions))
-        parts = [(share.key, self._sessions[share.key].deciding(share)) for share in shares]
-        shaped = shape(parts, self._sessions, logits)
+        logits = forward(self._model, segments, sessions)
+        logits = collect_prompt_logprobs(scheduled, self._sessions, logits)
+        parts = [(rows.key, self._sessions[rows.key].num_round_rows(rows)) for rows in scheduled]
+        processed = apply_logits_processors(parts, self._sessions, logits)
         chosen = self._choose(logits, draws)
-        decisions = judge(parts, self._sessions, chosen, logits, shaped)
+        decisions = accept(parts, self._sessions, chosen, logits, processed)
         spent = self._clock() - started
-        for share in shares:
-            # Whoever was served goes to the end of the queue.
-            session = self._sessions.pop(share.key)
-            self._sessions[share.key] = session
+        for rows in scheduled:
+            key = rows.key
+            # A served session goes to the end of the queue.
+            session = self._sessions.pop(key)
+            self._sessions[key] = session
             if session.pending is not None:
                 session.pending.compute_s += spent
-            if not share.decides:
-                session.read(share.rows)
-                self._manager.read(share.key)
+            if not rows.decides:
+                session.read(rows.rows)
+                self._manager.read(key)
                 continue
-            result = self._commit(share.key, decisions[share.key], rows, shaped[share.key].raw)
+            result = self._commit(key, decisions[key], batch_rows, processed[key].raw)
             if result is not None:
-                outcomes.append(Outcome(share.key, result))
+                outcomes.append(Outcome(key, result))
         return outcomes
 
-    def _too_dear(self) -> set[int]:
-        """Return the sessions whose grammars would take this pass longer than others can wait."""
+    def _costly_grammars(self) -> set[int]:
+        """Return the sessions whose masks would exceed the pass's budget of _GRAMMARS_S."""
         seconds = 0.0
         waiting: set[int] = set()
         for key, session in self._sessions.items():
-            if session.pending is not None and session.shaper.seconds:
-                if seconds and seconds + session.shaper.seconds > _GRAMMARS_S:
+            if session.pending is not None and session.processors.seconds:
+                if seconds and seconds + session.processors.seconds > _GRAMMARS_S:
                     waiting.add(key)
                 else:
-                    seconds += session.shaper.seconds
+                    seconds += session.processors.seconds
         return waiting
 
     def _commit(
@@ -219,9 +229,9 @@ class VerifierEngine:
         self._manager.committed(key, first, path)
         return verdict
 
-    def tidy(self) -> None:
-        """Put the KV in order for the next pass: kv_manager.py.
+    def compact(self) -> None:
+        """Move and return KV blocks before the next pass (kv_manager.py).
 
-        A step does so by itself; done between two, nobody waits for it.
+        `step` does it, too; between two steps it delays no round.
         """
-        self._manager.tidy(self._sessions)
+        self._manager.compact(self._sessions)

@@ -9,7 +9,7 @@ import numpy as np
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from verifier_service.models.port import Segment, TargetModel, alloc
-from verifier_service.rules.sampling import Draw, process
+from verifier_service.rules.sampling import RowSampling, process
 
 
 def scores(
@@ -27,6 +27,6 @@ def scores(
         model.pool.give(blocks)
     if sampling.temperature == 0:
         return [float(logits[0, token]) for token in tokens]
-    z = process(logits, [Draw(sampling, len(text))])[0]
+    z = process(logits, [RowSampling(sampling, len(text))])[0]
     noise = gumbel(sampling.seed, np.array([len(text)]), np.array([tokens]))[0]
     return [float(z[token] + g) for token, g in zip(tokens, noise, strict=True)]

@@ -10,18 +10,18 @@ from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.types import Round, Timings, TokenLogprobs, Verdict
 from verifier_service.models.port import Segment
-from verifier_service.rules.logits import Shaper
+from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
 from verifier_service.rules.rules import Decision, Logits, Rule
-from verifier_service.rules.sampling import Draw
+from verifier_service.rules.sampling import RowSampling
 from verifier_service.schedule.admission import check_round
-from verifier_service.schedule.batching import Share, Work
+from verifier_service.schedule.batching import PendingRows, ScheduledRows
 from verifier_service.targets.features import FeatureLog
 
 
 @dataclass(slots=True)
 class Pending:
-    """A round under way: when it arrived, when its first forward began, what it cost so far."""
+    """A round in flight: its arrival, the start of its first forward pass, its cost so far."""
 
     round: Round
     arrived: float
@@ -35,11 +35,7 @@ class Pending:
 class Session:
     """Invariant: KV rows [0, cached) belong to tokens[:cached], and the last token has none.
 
-    It is the first row of the next forward. logprobs is how many likely tokens to tell of beside
-    each committed one, None if nothing is asked. heard are those of the prefix's tokens, until the
-    first verdict; None if not asked. features are those of the text, as passes tell them; None if
-    not asked. adopted counts the tokens that another session read, since the last verdict.
-    A dormant session has lost its KV and waits for its next round.
+    The last token is the first row of the next forward pass.
     """
 
     session_id: str
@@ -50,25 +46,30 @@ class Session:
     max_len: int
     tokens: list[int]
     prefix_hash: int
-    shaper: Shaper
+    processors: LogitsProcessors
+    # How many top logprobs accompany each committed token; None: no logprobs.
     logprobs: int | None = None
-    heard: list[TokenLogprobs] | None = None
+    # Those of the prefix, until the first verdict; None if not requested.
+    prompt_logprobs: list[TokenLogprobs] | None = None
+    # The target's features of the tokens; None if not requested.
     features: FeatureLog | None = None
     cached: int = 0
-    adopted: int = 0
+    # Tokens since the last verdict whose KV another session had computed.
+    num_cached_from_others: int = 0
     pending: Pending | None = None
-    dormant: bool = False
+    # Its KV is lost, and is computed again once a round arrives.
+    preempted: bool = False
     last: tuple[Round, Verdict] | None = None
 
     def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
-        """Make request the round under way; one that was answered ends at once.
+        """Start a round; return the verdict again if it repeats the last one.
 
         Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
         """
         if self.last is not None and self.last[0] == request:
             return self.last[1]
         if self.pending is not None:
-            raise InvalidRequest("a round is under way; rounds go one at a time", param="round")
+            raise InvalidRequest("a round is in flight; rounds go one at a time", param="round")
         base = request.base
         if base.session_id != self.session_id:
             raise InvalidRequest("base names another session", param="base.session_id")
@@ -85,119 +86,123 @@ class Session:
             raise InvalidRequest(
                 f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
             )
-        self.dormant = False
+        self.preempted = False
         self.pending = Pending(request, now)
         return None
 
-    def work(self, key: int) -> Work:
-        """Return the rows that the session could feed now."""
-        decide = 1 + len(self.pending.round.draft) if self.pending else 0
-        return Work(key, len(self.tokens) - 1 - self.cached if self.unread else 0, decide)
+    def pending_rows(self, key: int) -> PendingRows:
+        """Return the rows that the session could add to the next forward pass."""
+        prefill = len(self.tokens) - 1 - self.cached if self.needs_prefill else 0
+        return PendingRows(key, prefill, 1 + len(self.pending.round.draft) if self.pending else 0)
 
     @property
-    def unread(self) -> bool:
-        """Whether tokens before the last have no KV yet, and are to have it."""
-        return not self.dormant and self.cached + 1 < len(self.tokens)
+    def needs_prefill(self) -> bool:
+        """Whether tokens before the last still lack KV that they are to have."""
+        return not self.preempted and self.cached + 1 < len(self.tokens)
 
     @property
     def shareable(self) -> Sequence[int]:
-        """The tokens whose KV another session may have computed: of the rest, the passes tell."""
-        if self.heard is not None:
+        """The tokens whose KV may come from another session: the rest needs its own rows."""
+        if self.prompt_logprobs is not None:
             return ()
-        return self.tokens if self.features is None else self.tokens[: self.features.told]
+        return self.tokens if self.features is None else self.tokens[: self.features.num_sent]
 
-    def take_over(self, end: int) -> None:
-        """Take note that KV of the text up to end is there, what was lacking read by another."""
-        self.adopted += end - self.cached
+    def reuse_prefix(self, end: int) -> None:
+        """Count the tokens up to end as cached: another session computed their KV."""
+        self.num_cached_from_others += end - self.cached
         self.cached = end
 
     def read(self, rows: int) -> None:
-        """Take note that the next rows of the text have KV now."""
+        """Count the next rows as cached."""
         if self.features is not None:
             self.features.keep(range(rows))
         self.cached += rows
 
-    def forget(self) -> None:
-        """Start anew without KV: the text is read again, once a round asks for it."""
+    def drop_kv(self) -> None:
+        """Forget all KV; prefill starts again with the next round."""
         self.cached = 0
-        self.dormant = self.pending is None
-        if self.heard is not None:
-            self.heard = []
+        self.preempted = self.pending is None
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs = []
         if self.features is not None:
-            self.features.forget()
+            self.features.drop_kv()
 
-    def segment(self, share: Share, blocks: Sequence[int]) -> Segment:
-        """Return the rows of a share as the model takes them; blocks are where its KV lies."""
-        if not share.decides:
-            end = self.cached + share.rows
-            return Segment(blocks, self.cached, self.tokens[self.cached : end], self.heeded(share))
+    def segment(self, rows: ScheduledRows, blocks: Sequence[int]) -> Segment:
+        """Return scheduled rows as the model takes them; blocks are its KV blocks."""
+        prompt = self.num_prompt_rows(rows)
+        if not rows.decides:
+            end = self.cached + rows.rows
+            return Segment(blocks, self.cached, self.tokens[self.cached : end], prompt)
         assert self.pending is not None
         draft, parents = self.pending.round.draft, self.pending.round.parents
-        rows = [*self.tokens[self.cached :], *draft]
+        tokens = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
-        return Segment(blocks, self.cached, rows, self.heeded(share) + self.deciding(share), tree)
+        return Segment(blocks, self.cached, tokens, prompt + self.num_round_rows(rows), tree)
 
-    def deciding(self, share: Share) -> int:
-        """Return how many of a share's rows, its last ones, decide the round."""
-        return 1 + len(self.pending.round.draft) if share.decides and self.pending else 0
+    def num_round_rows(self, rows: ScheduledRows) -> int:
+        """Return how many of the scheduled rows, the last ones, decide the round."""
+        return 1 + len(self.pending.round.draft) if rows.decides and self.pending else 0
 
-    def heeded(self, share: Share) -> int:
-        """Return how many rows, before those, tell of the prefix's tokens."""
-        return 0 if self.heard is None else share.rows - self.deciding(share)
+    def num_prompt_rows(self, rows: ScheduledRows) -> int:
+        """Return how many of the rows before those give logprobs of the prefix."""
+        return 0 if self.prompt_logprobs is None else rows.rows - self.num_round_rows(rows)
 
-    def hear(self, raw: Logits) -> None:
-        """Take note of what the heeded rows' logits say of the tokens after each."""
-        assert self.heard is not None
-        after = self.tokens[self.cached + 1 :][: len(raw)]
-        self.heard += self._told(raw, range(len(raw)), after)
+    def collect_prompt_logprobs(self, raw: Logits) -> None:
+        """Store the logprobs of the prefix's next tokens, from the rows before each."""
+        assert self.prompt_logprobs is not None
+        tokens = self.tokens[self.cached + 1 :][: len(raw)]
+        self.prompt_logprobs += self._logprobs_of(raw, range(len(raw)), tokens)
 
-    def draws(self) -> list[Draw]:
-        """Return how each deciding row of the round under way is drawn."""
+    def draws(self) -> list[RowSampling]:
+        """Return how each row of the round is sampled."""
         assert self.pending is not None
         return self.rule.draws(self.pending.round, len(self.tokens))
 
     def branches(self) -> list[Sequence[int]]:
-        """Return for each deciding row what the text before it has beyond the committed tokens."""
+        """Return for each row of the round its tokens after the committed ones."""
         assert self.pending is not None
         draft = self.pending.round.draft
         nodes, parents = range(len(draft)), explicit(self.pending.round.parents, len(draft))
         return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
 
-    def judge(self, chosen: Sequence[int], logits: Logits) -> Decision:
-        """Return what the rule makes of the deciding rows, given the token drawn in each.
+    def accept(self, chosen: Sequence[int], logits: Logits) -> Decision:
+        """Return the rule's decision on the round's rows, given the token drawn in each.
 
-        Nodes of the draft without a row are left out: none stands before its parent.
+        The draft's nodes without a row are left out: none stands before its parent.
         """
         assert self.pending is not None
-        asked, n = self.pending.round, len(chosen) - 1
-        if n < len(asked.draft):
-            asked = replace(asked, draft=asked.draft[:n], parents=asked.parents[:n], q=asked.q[:n])
-        return self.rule.decide(asked, len(self.tokens), chosen, logits)
+        request, n = self.pending.round, len(chosen) - 1
+        if n < len(request.draft):
+            draft, parents, q = request.draft[:n], request.parents[:n], request.q[:n]
+            request = replace(request, draft=draft, parents=parents, q=q)
+        return self.rule.decide(request, len(self.tokens), chosen, logits)
 
     def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
-        """Commit what was decided; return the verdict once the round is complete.
+        """Commit a decision; return the verdict once the round is complete.
 
-        raw are the deciding rows' logits as the model gave them.
-        Where the path is not the draft's first nodes, KV rows first + path[i] now belong at
-        first + i, where first was the number of tokens before.
+        raw are the model's own logits of the round's rows. Where the path is not the draft's first
+        nodes, KV rows first + path[i] now belong at first + i, where first was the number of tokens
+        before.
         """
         assert self.pending is not None
         pending, draft = self.pending, self.pending.round.draft
         path, token = decision
         tokens = [*(draft[node] for node in path), token]
-        pending.logprobs += self._told(raw, [0, *(1 + node for node in path)], tokens)
+        pending.logprobs += self._logprobs_of(raw, [0, *(1 + node for node in path)], tokens)
         if self.features is not None:
             fed = len(self.tokens) - self.cached
             self.features.keep([*range(fed), *(fed + node for node in path)])
         self._extend(tokens)
         self.cached = len(self.tokens) - 1
         pending.emitted.append(token)
-        if not pending.round.draft and self._goes_on(pending, token):
+        if not pending.round.draft and self._continues(pending, token):
             return None
-        return self._answer(path, batch_rows)
+        return self._finish_round(path, batch_rows)
 
-    def _told(self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]) -> list[TokenLogprobs]:
-        """Return what is to be told of tokens, each chosen in its row; nothing if not asked."""
+    def _logprobs_of(
+        self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]
+    ) -> list[TokenLogprobs]:
+        """Return the logprobs of tokens, each from its row; nothing if not requested."""
         count = self.logprobs
         if count is None:
             return []
@@ -206,11 +211,11 @@ class Session:
 
     def _extend(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
-        self.shaper.extend(tokens)
+        self.processors.extend(tokens)
         self.prefix_hash = extend_hash(self.prefix_hash, tokens)
 
-    def _answer(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
-        """End the round under way with the verdict that path was kept of its draft."""
+    def _finish_round(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
+        """End the round in flight; return its verdict, with path as the accepted nodes."""
         assert self.pending is not None
         pending, self.pending = self.pending, None
         started = pending.arrived if pending.started is None else pending.started
@@ -227,15 +232,15 @@ class Session:
             timings,
             moved,
             tuple(pending.logprobs),
-            tuple(self.heard or ()),
-            b"" if self.features is None else self.features.tell(len(self.tokens) - 1),
-            self.adopted,
+            tuple(self.prompt_logprobs or ()),
+            b"" if self.features is None else self.features.take(len(self.tokens) - 1),
+            self.num_cached_from_others,
         )
-        self.heard, self.adopted = None, 0
+        self.prompt_logprobs, self.num_cached_from_others = None, 0
         self.last = (pending.round, verdict)
         return verdict
 
-    def _goes_on(self, pending: Pending, token: int) -> bool:
+    def _continues(self, pending: Pending, token: int) -> bool:
         """True while a plain round has steps left, a place for them, and no stop token."""
         return (
             len(pending.emitted) < pending.round.plain_steps

@@ -108,7 +108,7 @@ def _theirs(name: str, batch: int) -> float | None:
 def _claims(turns: dict[int, Turns], speeds: dict[str, dict[int, float]]) -> tuple[Claim, ...]:
     plain, deer = speeds[_PLAIN], speeds[DEER]
     gains = {batch: deer[batch] / plain[batch] for batch in plain}
-    told = ", ".join(f"{batch}: {gain:.2f}x" for batch, gain in gains.items())
+    listed = ", ".join(f"{batch}: {gain:.2f}x" for batch, gain in gains.items())
     first, last = min(plain), max(plain)
     most = max(batch for batch in gains if batch <= _GROWS_TO)
     ours, base = theirs.DEER_TABLE_5["DEER"], theirs.DEER_TABLE_5["AR"]
@@ -117,7 +117,7 @@ def _claims(turns: dict[int, Turns], speeds: dict[str, dict[int, float]]) -> tup
         all_of(
             "DEER is faster than plain decoding at every batch",
             printed,
-            told,
+            listed,
             (_every_turn(_gains(by_way), [1.0] * len(by_way[DEER])) for by_way in turns.values()),
         ),
         that(
@@ -129,7 +129,7 @@ def _claims(turns: dict[int, Turns], speeds: dict[str, dict[int, float]]) -> tup
         that(
             f"its gain over plain decoding grows with the batch up to {_GROWS_TO}",
             printed,
-            told,
+            listed,
             _every_turn(_gains(turns[most]), _gains(turns[first])),
         ),
     )

@@ -160,7 +160,7 @@ def _claim_peak(knob: str, columns: dict[str, Column], peaks: tuple[float, ...])
     """Return the claim that MAT rises up to the paper's setting and no further.
 
     The setting is the nearest one tried. It fails where the first setting accepts more than it, or
-    the last one does, as the sign test tells.
+    the last one does, by the sign test.
     """
     names = {float(name.rsplit("=", 1)[-1]): name for name in columns}
     near = [names[min(names, key=lambda setting: abs(setting - each))] for each in peaks]

@@ -73,8 +73,8 @@ def cuts(text: str, family: Family) -> Iterator[str]:
 def inside_strings(lines: Sequence[str]) -> list[bool]:
     """Return for each line whether it begins inside a triple-quoted string.
 
-    A text may itself begin inside one: the first line with quotes tells, by whether it can open a
-    string.
+    A text may itself begin inside one: the first line with quotes shows it, by whether it can
+    open a string.
     """
     state = False
     for index, line in enumerate(lines):

@@ -105,12 +105,12 @@ def _priced_table(priced: Mapping[str, Priced]) -> Table:
 def _claims(priced: Mapping[str, Priced], fixed: list[str]) -> tuple[Claim, ...]:
     own = priced[_GOODPUT]
     best = {group: max(priced[name][group] for name in fixed) for group in own}
-    told = ", ".join(f"{group} {times(own[group])} of {times(best[group])}" for group in own)
+    listed = ", ".join(f"{group} {times(own[group])} of {times(best[group])}" for group in own)
     return (
         all_of(
             f"`goodput` is within {_WITHIN:.0%} of the best fixed length on every family",
             "-",
-            told,
+            listed,
             (own[group] >= (1 - _WITHIN) * best[group] for group in own),
         ),
         all_of(

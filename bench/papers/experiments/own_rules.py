@@ -172,11 +172,11 @@ def _greedy_claims(columns: Columns) -> tuple[Claim, ...]:
 
 def _pays_off(text: str, more: Column, less: Column) -> Claim:
     """Return the claim that the first way is faster too, with what its rounds cost."""
-    told = []
+    listed = []
     for column in (more, less):
         drafting, verifying = _round_ms(column)
-        told.append(
+        listed.append(
             f"{times(median(values(column, speedup)))} with {pooled_mat(column) + 1:.2f} tokens "
             f"for {drafting + verifying:.1f} ms of compute"
         )
-    return that(text, "-", " against ".join(told), beats(more, less, speedup))
+    return that(text, "-", " against ".join(listed), beats(more, less, speedup))

@@ -10,12 +10,12 @@ from typing import Any
 
 from deployments.ingress.openai import errors
 from deployments.ingress.openai.api import CompletionRequest, usage
-from deployments.ingress.openai.echo import Written
-from deployments.ingress.stream.sse import DONE, Collected, Delta, sse
+from deployments.ingress.openai.echo import ChoiceWriter
+from deployments.ingress.stream.sse import DONE, CompletionBuffer, Delta, sse
 from foredraft.errors import ForedraftError
 
 
-class Answer:
+class CompletionResponse:
     """The bodies of one request's answer: one id and creation time for all of them."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Answer:
         model: str,
         request: CompletionRequest,
         prompt_tokens: int,
-        choices: Sequence[Written],
+        choices: Sequence[ChoiceWriter],
     ) -> None:
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -35,7 +35,7 @@ class Answer:
         self._prompt_tokens = prompt_tokens
         self._choices = choices
 
-    def whole(self, answers: Sequence[Collected]) -> dict[str, Any]:
+    def whole(self, answers: Sequence[CompletionBuffer]) -> dict[str, Any]:
         """The body of a request that does not stream."""
         choices = [self._choice(index, a.delta) for index, a in enumerate(answers)]
         return self._head | {

@@ -185,7 +185,7 @@ class CompletionRequest(BaseModel):
     def sampling(self, sample: int) -> SamplingParams:
         """The sampling parameters of a prompt's answer, null fields at their defaults.
 
-        Answer number i has seed + i, and without a seed a fresh one.
+        CompletionResponse number i has seed + i, and without a seed a fresh one.
         """
         seed = secrets.randbits(63) if self.seed is None else self.seed + sample
         return SamplingParams(

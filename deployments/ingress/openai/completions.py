@@ -10,12 +10,12 @@ from contextlib import aclosing
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from tokenizers import Tokenizer
 
-from deployments.ingress.openai.answer import Answer
+from deployments.ingress.openai.answer import CompletionResponse
 from deployments.ingress.openai.api import DEFAULT_MAX_TOKENS, CompletionRequest
-from deployments.ingress.openai.echo import Written
+from deployments.ingress.openai.echo import ChoiceWriter
 from deployments.ingress.openai.prompts import Prompts
 from deployments.ingress.stream.merge import merged
-from deployments.ingress.stream.sse import Collected, Delta, Stops, deltas
+from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops, deltas
 from deployments.ingress.stream.stopping import Stopping
 from foredraft.limits import check_logits, check_tokens
 from foredraft.types import ModelInfo
@@ -64,18 +64,19 @@ class Completions:
             for sample in range(request.samples)
         ]
         config = request.speculative.applied_to(self._config)
-        told = request.logprobs is not None
+        with_logprobs = request.logprobs is not None
         written = [
-            Written(self._tokenizer, one.prompt if request.echo else (), told) for one in asked
+            ChoiceWriter(self._tokenizer, one.prompt if request.echo else (), with_logprobs)
+            for one in asked
         ]
-        answer = Answer(self.name, request, sum(map(len, prompts)), written)
+        answer = CompletionResponse(self.name, request, sum(map(len, prompts)), written)
         stream = self.stopping.bounded(
             merged([self._deltas(request, generation, config) for generation in asked])
         )
         if request.stream:
             first = await anext(stream)  # an error before the first token is an HTTP status
             return StreamingResponse(answer.events(first, stream), media_type="text/event-stream")
-        whole = [Collected() for _ in asked]
+        whole = [CompletionBuffer() for _ in asked]
         async with aclosing(stream):
             async for index, delta in stream:
                 whole[index].add(delta)

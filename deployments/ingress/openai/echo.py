@@ -12,7 +12,7 @@ from deployments.ingress.stream.sse import Delta
 from foredraft.types import TokenLogprobs
 
 
-class Written:
+class ChoiceWriter:
     """Writes one choice, delta after delta. echoed is the prompt to begin with, empty if none."""
 
     def __init__(self, tokenizer: Tokenizer, echoed: Sequence[int], logprobs: bool) -> None:
@@ -26,9 +26,9 @@ class Written:
 
     def logprobs(self, delta: Delta) -> dict[str, Any] | None:
         """Return the logprobs object of the delta's tokens; the prompt is done with after it."""
-        told: list[tuple[int, TokenLogprobs | None]] = []
+        tokens: list[tuple[int, TokenLogprobs | None]] = []
         if self._echoed:
-            told = list(zip(self._echoed, (None, *delta.prompt_logprobs), strict=False))
+            tokens = list(zip(self._echoed, (None, *delta.prompt_logprobs), strict=False))
         self._echoed, self._prompt = (), ""
-        told += [(each.token, each.logprobs) for each in delta.tokens]
-        return self._logprobs.of(told) if self._logprobs and told else None
+        tokens += [(each.token, each.logprobs) for each in delta.tokens]
+        return self._logprobs.of(tokens) if self._logprobs and tokens else None

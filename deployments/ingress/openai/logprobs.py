@@ -24,13 +24,13 @@ class LogprobsText:
         self._tokenizer = tokenizer
         self._offset = 0
 
-    def of(self, told: Iterable[tuple[int, TokenLogprobs | None]]) -> dict[str, Any]:
-        """Return the object of the text's next tokens; nothing is told of a prompt's first one."""
+    def of(self, tokens: Iterable[tuple[int, TokenLogprobs | None]]) -> dict[str, Any]:
+        """Return the object of the text's next tokens; a prompt's first one has none."""
         texts: list[str] = []
         logprobs: list[float | None] = []
         tops: list[dict[str, float] | None] = []
         offsets: list[int] = []
-        for token, each in told:
+        for token, each in tokens:
             text = self._text(token)
             texts.append(text)
             logprobs.append(None if each is None else _finite(each.logprob))
@@ -44,12 +44,12 @@ class LogprobsText:
             "text_offset": offsets,
         }
 
-    def _top(self, text: str, told: TokenLogprobs) -> dict[str, float] | None:
+    def _top(self, text: str, logprobs: TokenLogprobs) -> dict[str, float] | None:
         """Return the likeliest tokens and the chosen one; of equal texts the best counts."""
-        if not told.top:
+        if not logprobs.top:
             return None
-        top = {text: _finite(told.logprob)}
-        for token, logprob in reversed(told.top):
+        top = {text: _finite(logprobs.logprob)}
+        for token, logprob in reversed(logprobs.top):
             top[self._text(token)] = _finite(logprob)
         return dict(sorted(top.items(), key=lambda item: -item[1]))
 

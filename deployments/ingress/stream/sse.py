@@ -22,7 +22,7 @@ from orchestrator.request import StepEvent, Summary
 class Delta:
     """What one committed block adds to the answer; the last one has a finish reason and report.
 
-    cached_tokens of the prompt had been read for another request; the first block tells.
+    cached_tokens of the prompt had been read for another request; in the first block only.
     """
 
     text: str
@@ -46,7 +46,7 @@ class Stops:
 
 
 @dataclass(slots=True)
-class Collected:
+class CompletionBuffer:
     """A whole answer, for a request that does not stream."""
 
     text: str = ""
@@ -59,8 +59,8 @@ class Collected:
     @property
     def delta(self) -> Delta:
         """The whole answer as one delta."""
-        tokens, told = tuple(self.tokens), self.prompt_logprobs
-        return Delta(self.text, tokens, self.finish_reason, self.report, told)
+        tokens, prompt_logprobs = tuple(self.tokens), self.prompt_logprobs
+        return Delta(self.text, tokens, self.finish_reason, self.report, prompt_logprobs)
 
     def add(self, delta: Delta) -> None:
         """Append one delta."""
@@ -81,7 +81,7 @@ async def deltas(
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
 
-    ended is told the report of a session that came to its own end.
+    ended receives the report of a session that came to its own end.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
@@ -107,8 +107,10 @@ async def deltas(
                 if piece.stopped:
                     report = stats.report(time.monotonic() - start, 0, 0)
                     kept = event.tokens[:count]
-                    told, cached = event.prompt_logprobs, event.cached_tokens
-                    yield Delta(sent, kept, FinishReason.STOP, speculation(report), told, cached)
+                    prompt_logprobs, cached = event.prompt_logprobs, event.cached_tokens
+                    yield Delta(
+                        sent, kept, FinishReason.STOP, speculation(report), prompt_logprobs, cached
+                    )
                     return
             yield Delta(
                 sent,

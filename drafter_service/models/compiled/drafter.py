@@ -8,21 +8,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drafter_service.models.compiled.packed_weights import PackedModel, aligned
+from drafter_service.models.compiled.packed_weights import PackedModel
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from drafter_service.models.embedded.drafter import CacheShape, capabilities
 from drafter_service.models.port import BlockRequest
 from drafter_service.proposals.lattice import BlockScores
-
-# Caches are padded to a multiple of the keys in a tile (native.h).
-_TILE = 32
+from foredraft_kernels.memory import aligned
+from foredraft_kernels.structs import COLUMNS, Request
 
 
 class NativeDrafter:
     """EmbeddedDrafter's contract on int8 weights, rows quantised one by one, bf16 caches.
 
     Single-threaded; other Python threads run meanwhile. Raises ValueError for weights that are not
-    finite; the model's sizes must be ones that packed.supports, and isa one of native.isas.
+    finite; the model's sizes must be ones that packed.supports, isa one that the CPU supports.
     """
 
     def __init__(
@@ -36,46 +35,44 @@ class NativeDrafter:
         config = model.config
         self.capabilities = capabilities(config, cache)
         self._candidates = min(candidates, config.vocab_size - 1)
-        capacity = -(-self.capabilities.cache_tokens // _TILE) * _TILE
+        # Whole panels of keys.
+        capacity = -(-self.capabilities.cache_tokens // COLUMNS) * COLUMNS
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
         self._draft = getattr(kernels, f"fd_draft_{isa}")
-        self._scratch_size = getattr(kernels, f"fd_draft_scratch_{isa}")
         # Pages of an empty array take memory only once they are written.
         size = 2 * config.num_layers * cache.slots * config.hidden_size * capacity
         self._keys, self._values = aligned(size), aligned(size)
         self._at_keys, self._at_values = self._keys.ctypes.data, self._values.ctypes.data
-        self._reserve(1, 1)
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft).
 
         Raises ValueError for a request outside the model's or the caches' bounds.
         """
-        heads, tokens = array("q"), array("q")
+        heads, tokens = (Request * len(requests))(), array("q")
         masks = 0
-        for r in requests:
+        for number, r in enumerate(requests):
             self._check(r)
-            heads.extend((r.slot, r.start, len(r.tokens), r.num_slots))
+            heads[number] = Request(r.slot, r.start, len(r.tokens), r.num_slots)
             tokens.extend(r.tokens)
             masks += r.num_slots
-        rows, M = len(tokens) + masks, self._candidates
-        if rows > self._rows or masks > self._masks:
-            self._reserve(max(rows, self._rows), max(masks, self._masks))
+        M = self._candidates
         best = np.empty((masks, M), dtype=np.int64)
         log_q = np.empty((masks, M), dtype=np.float32)
         edge = np.empty((masks, M, M), dtype=np.float32)
-        self._draft(
+        failed = self._draft(
             self._packed.address,
-            heads.buffer_info()[0],
+            heads,
             len(requests),
             tokens.buffer_info()[0],
             self._at_keys,
             self._at_values,
-            self._at_scratch,
             best.ctypes.data,
             log_q.ctypes.data,
             edge.ctypes.data,
         )
+        if failed:
+            raise MemoryError("the drafter's pass found no scratch memory")
         if len(requests) == 1:
             return [BlockScores(best, log_q, edge)]
         scores = []
@@ -90,7 +87,7 @@ class NativeDrafter:
         c = self.capabilities
         if not (
             0 <= r.slot < c.cache_slots
-            and 0 <= r.num_slots <= c.max_block
+            and 0 <= r.num_slots <= c.max_mask_slots
             and r.start >= 0
             and r.tokens
             and r.start + len(r.tokens) + r.num_slots <= c.cache_tokens
@@ -101,9 +98,3 @@ class NativeDrafter:
                 f"slot {r.slot}, {r.start} + {len(r.tokens)} tokens, {r.num_slots} mask slots:"
                 " outside the drafter's bounds"
             )
-
-    def _reserve(self, rows: int, masks: int) -> None:
-        """Make scratch memory for passes of up to so many rows, so many of them masks."""
-        self._rows, self._masks = rows, masks
-        self._scratch = aligned(self._scratch_size(self._packed.address, rows, masks))
-        self._at_scratch = self._scratch.ctypes.data

@@ -1,26 +1,31 @@
-"""A drafter's weights as the compiled forward reads them (native.h), packed once at load."""
+"""A drafter's weights as the compiled forward reads them, packed once at load."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from drafter_service.model.native import Layer, Linear, Model
 from drafter_service.models.embedded.block_causal import (
     BlockCausalConfig,
     BlockCausalDLM,
     BlockCausalLayer,
 )
+from foredraft_kernels.memory import Arena, gate_interleaved
+from foredraft_kernels.structs import (
+    BYTES,
+    COLUMNS,
+    DRAFTER_MAX_HEAD_DIM,
+    MAX_CANDIDATES,
+    MAX_EDGE_RANK,
+    DrafterLayer,
+    DrafterLinear,
+    DrafterModel,
+)
 
-_ALIGNMENT = 64
-# native.h: COLUMNS of a tile, BYTES of a row in a cache line, and its bounds.
-_COLUMNS, _LINE = 32, 64
-_MAX_CANDIDATES, _MAX_HEAD_DIM, _MAX_RANK = 64, 128, 256
 # Above it a sum of products of bytes may not fit in int32.
 _MAX_WIDTH = 65_536
 
@@ -28,39 +33,15 @@ _MAX_WIDTH = 65_536
 def supports(config: BlockCausalConfig, candidates: int) -> bool:
     """Return whether the compiled forward takes a model of these sizes."""
     return (
-        config.hidden_size % _LINE == 0
-        and config.intermediate_size % _LINE == 0
-        and config.vocab_size % _LINE == 0
-        and config.head_dim % _COLUMNS == 0
-        and config.head_dim <= _MAX_HEAD_DIM
+        config.hidden_size % BYTES == 0
+        and config.intermediate_size % BYTES == 0
+        and config.vocab_size % BYTES == 0
+        and config.head_dim % COLUMNS == 0
+        and config.head_dim <= DRAFTER_MAX_HEAD_DIM
         and max(config.hidden_size, config.intermediate_size) <= _MAX_WIDTH
-        and config.edge_rank <= _MAX_RANK
-        and candidates <= _MAX_CANDIDATES
+        and config.edge_rank <= MAX_EDGE_RANK
+        and candidates <= MAX_CANDIDATES
     )
-
-
-def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return `size` uninitialised bytes that begin on a cache line."""
-    raw = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-    skip = -raw.ctypes.data % _ALIGNMENT
-    return raw[skip : skip + size]
-
-
-class _Arena:
-    """Arrays behind each other in one allocation: in huge pages, and in the order of reading."""
-
-    def __init__(self, size: int) -> None:
-        self.memory = aligned(size)
-        self._used = 0
-
-    def put(self, array: npt.NDArray[Any]) -> int:
-        """Copy the array in and return its address."""
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        begin = self._used
-        self._used = begin + -(-flat.size // _ALIGNMENT) * _ALIGNMENT
-        assert self._used <= self.memory.size, "the arena is too small for the model"
-        self.memory[begin : begin + flat.size] = flat
-        return int(self.memory.ctypes.data) + begin
 
 
 class PackedModel:
@@ -75,25 +56,25 @@ class PackedModel:
         if not all(bool(p.isfinite().all()) for p in model.parameters()):
             raise ValueError("weights that are not finite")
         # Padded with zeros: what they add to a score is zero.
-        rank = -(-config.edge_rank // _COLUMNS) * _COLUMNS
+        rank = -(-config.edge_rank // COLUMNS) * COLUMNS
         padding = rank - config.edge_rank
         # Room to spare: untouched pages take no memory. The embedding is there twice, as the head.
         numbers = sum(p.numel() for p in model.parameters()) + model.embedding.weight.numel()
         numbers += 2 * model.cos.numel() + 3 * model.mask_slots.numel()
         numbers += padding * (2 * config.vocab_size + config.hidden_size)
-        self._arena = arena = _Arena(4 * numbers + (1 << 20))
-        self._layers = (Layer * config.num_layers)()
+        self._arena = arena = Arena(4 * numbers + (1 << 20))
+        self._layers = (DrafterLayer * config.num_layers)()
         layers = [_layer(module) for module in model.layers]
         for to, layer in zip(self._layers, layers, strict=True):
             to.qkv = _linear(arena, layer.qkv.weight * layer.attention_norm.weight)
             to.out = _linear(arena, layer.out.weight)
             gate_up = layer.gate_up.weight * layer.mlp_norm.weight
-            to.gate_up = _linear(arena, _interleaved(gate_up))
+            to.gate_up = _linear(arena, gate_interleaved(gate_up))
             to.down = _linear(arena, layer.down.weight)
         gate = torch.nn.functional.pad(model.edge_gate.weight, (0, 0, 0, padding))
         half = config.head_dim // 2
         first = layers[0]
-        self.struct = Model(
+        self.struct = DrafterModel(
             vocab=config.vocab_size,
             hidden=config.hidden_size,
             heads=config.num_heads,
@@ -127,21 +108,15 @@ def _layer(module: torch.nn.Module) -> BlockCausalLayer:
     return module
 
 
-def _linear(arena: _Arena, weight: Tensor) -> Linear:
+def _linear(arena: Arena, weight: Tensor) -> DrafterLinear:
     """Quantise weight [out, in] per output channel; [out / 32][in / 4][32 channels][4 bytes]."""
     values = _floats(weight)
     out, width = values.shape
     scales = np.maximum(np.abs(values).max(axis=1), 1e-30) / np.float32(127)
     # The unsigned operand of the CPU's instruction: the activations' sums take the 128 off again.
     codes = (np.rint(values / scales[:, None]) + 128).astype(np.uint8)
-    tiles = codes.reshape(out // _COLUMNS, _COLUMNS, width // 4, 4).transpose(0, 2, 1, 3)
-    return Linear(arena.put(tiles), arena.put(scales), width, out)
-
-
-def _interleaved(gate_up: Tensor) -> Tensor:
-    """Reorder [2 inner, hidden] so that each 32 channels are 16 of the gate, then their values."""
-    half = _COLUMNS // 2
-    return gate_up.view(2, -1, half, gate_up.shape[1]).transpose(0, 1).reshape_as(gate_up)
+    tiles = codes.reshape(out // COLUMNS, COLUMNS, width // 4, 4).transpose(0, 2, 1, 3)
+    return DrafterLinear(arena.put(tiles), arena.put(scales), width, out)
 
 
 def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:

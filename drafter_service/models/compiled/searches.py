@@ -12,60 +12,7 @@ from drafter_service.proposals.context_ngram import ContextNgram
 from drafter_service.proposals.draft_tree import Tree, TreeParams, TreeScores, least_log_mass
 from drafter_service.proposals.lattice import BlockScores, Floats
 from drafter_service.proposals.path_search import SearchParams
-
-MAX_WIDTH = 64
-"""searches.h's: most candidates of a slot."""
-
-_BUCKETS = 4096  # searches.h's
-_pointer, _int64, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-
-
-class _Settings(ctypes.Structure):
-    """beam_native.c's beam_settings."""
-
-    _fields_ = (
-        ("tau", _double),
-        ("max_candidates", _int64),
-        ("beam", _int64),
-        *((name, _double) for name in ("weight", "edge", "context")),
-    )
-
-
-class _BlockScores(ctypes.Structure):
-    """searches.h's block_scores."""
-
-    _fields_ = (
-        *((name, _int64) for name in ("slots", "width", "eos")),
-        ("temperature", _double),
-        *((name, _pointer) for name in ("tokens", "log_q", "edge", "noise")),
-    )
-
-
-class _Text(ctypes.Structure):
-    """searches.h's counted_text."""
-
-    _fields_ = (
-        *((name, _int64) for name in ("length", "first", "order")),
-        *((name, _double) for name in ("pseudocount", "floor")),
-        ("tokens", _pointer),
-        ("previous", _pointer),
-        ("heads", ctypes.c_int32 * _BUCKETS),
-    )
-
-
-class _TreeScores(ctypes.Structure):
-    """searches.h's tree_scores."""
-
-    _fields_ = (
-        *(
-            (name, _int64)
-            for name in ("depth", "text_depth", "width", "parents", "eos", "noisy", "position")
-        ),
-        ("seed", ctypes.c_uint64),
-        *((name, _double) for name in ("sharpness", "least")),
-        *((name, _pointer) for name in ("tokens", "logits", "noise", "pseudocounts")),
-        ("text", ctypes.POINTER(_Text)),
-    )
+from foredraft_kernels import structs
 
 
 class _Counted:
@@ -75,7 +22,7 @@ class _Counted:
         # The window, and what its first n-gram needs.
         self._tokens = array("i", text[max(0, len(text) - window - order + 1) :])
         length = len(self._tokens)
-        self.text = _Text(
+        self.text = structs.CountedText(
             length=length,
             first=max(0, length - window),
             order=order,
@@ -87,8 +34,8 @@ class _Counted:
 class NativeBeam:
     """BeamSearch with a Mixture of the edge head and the text's n-grams, by their weights.
 
-    Scores are in single precision and have at most MAX_WIDTH candidates in a slot; n-grams are of
-    order 8 at most.
+    Scores are in single precision, of at most structs.MAX_WIDTH candidates in a slot; n-grams are
+    of order structs.MAX_ORDER at most.
     """
 
     def __init__(
@@ -101,7 +48,7 @@ class NativeBeam:
     ) -> None:
         self._beam, self._ngram = kernels.fd_beam, ngram
         shares = (edge / (edge + context), context / (edge + context))
-        self._settings = _Settings(
+        self._settings = structs.BeamSettings(
             params.tau, params.max_candidates, params.beam, params.weight, *shares
         )
 
@@ -119,7 +66,7 @@ class NativeBeam:
         log_q = np.ascontiguousarray(scores.log_q, dtype=np.float32)
         edge = None if scores.edge is None else np.ascontiguousarray(scores.edge, dtype=np.float32)
         noise = np.ascontiguousarray(noise, dtype=np.float64)
-        block = _BlockScores(
+        block = structs.BlockScores(
             slots,
             width,
             eos,
@@ -151,7 +98,7 @@ class NativeBeam:
 
 
 class NativeTree:
-    """draft_tree.grow on scores in single precision; searches.h bounds the pseudocounts."""
+    """draft_tree.grow on scores in single precision; C bounds the pseudocounts."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._tree = kernels.fd_tree
@@ -164,7 +111,7 @@ class NativeTree:
         noise = np.ascontiguousarray(scores.noise, dtype=np.float64)
         pseudocounts = array("d", params.pseudocounts)
         known = _Counted(scores.text, len(params.pseudocounts) + 1, params.text_window)
-        c_scores = _TreeScores(
+        c_scores = structs.TreeScores(
             min(params.depth, slots),
             params.text_depth,
             width,
@@ -173,7 +120,7 @@ class NativeTree:
             scores.seed is not None,
             len(scores.text),
             scores.seed or 0,
-            scores.sharpness,
+            scores.confidence_exponent,
             least_log_mass(params),
             tokens.ctypes.data,
             logits.ctypes.data,

@@ -3,7 +3,7 @@
 Qwen3's layers without embedding and head of their own. A block is the last committed token and
 masks behind it, all of which see each other. Each layer's keys and values of the tokens before come
 from the target's fused features and are injected: the drafter feeds none of these tokens. A mask's
-state tells its own token (shift 0).
+state predicts its own token (shift 0).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DFlashConfig:
 
 
 def read_config(raw: Mapping[str, Any], target: Mapping[str, Any]) -> DFlashConfig:
-    """Return what a checkpoint's config.json says; its EOS may be told by its target's alone.
+    """Return what a checkpoint's config.json says; its EOS may stand in its target's alone.
 
     Raise ValueError for a variant that is not known, or where a field is missing.
     """

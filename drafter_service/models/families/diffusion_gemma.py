@@ -41,12 +41,12 @@ class _Denoised:
 class DiffusionGemmaDrafter:
     """Runs many sessions' new tokens through the encoder, then their canvases through the decoder.
 
-    max_block is the most slots of a block; max_len the most tokens of a session, slots included;
-    cache_tokens bounds the cached tokens of all sessions together.
+    max_mask_slots is the most slots of a block; max_len the most tokens of a session, slots
+    included; cache_tokens bounds the cached tokens of all sessions together.
     """
 
     def __init__(
-        self, model: Any, num_candidates: int, max_block: int, max_len: int, cache_tokens: int
+        self, model: Any, num_candidates: int, max_mask_slots: int, max_len: int, cache_tokens: int
     ) -> None:
         self._model, text = model, model.config.text_config
         self._window, self._canvas = text.sliding_window, model.config.canvas_length
@@ -58,7 +58,7 @@ class DiffusionGemmaDrafter:
             vocab_size=text.vocab_size,
             max_len=tokens,
             eos=eos[0] if isinstance(eos, list) else eos,
-            max_block=min(max_block, self._canvas),
+            max_mask_slots=min(max_mask_slots, self._canvas),
             prefix_kv="exact",
             cache_slots=cache_tokens // tokens,
             cache_tokens=tokens,
@@ -96,12 +96,12 @@ class DiffusionGemmaDrafter:
         """Return the states [requests, canvas, hidden] of a pass over their canvases."""
         offsets = torch.arange(self._canvas, device=rows.ends.device)
         before = [self._before(r) for r in requests]
-        told: dict[str, Tensor] = {}
+        conditioning: dict[str, Tensor] = {}
         if any(states is not None for states in before):
-            told["self_conditioning_mask"] = torch.tensor(
+            conditioning["self_conditioning_mask"] = torch.tensor(
                 [states is not None for states in before], device=rows.ends.device
             )
-            told["self_conditioning_logits"] = self._conditioning(before)
+            conditioning["self_conditioning_logits"] = self._conditioning(before)
         states: Tensor = self._model.model.decoder(
             decoder_input_ids=torch.tensor(
                 [self._noisy(r) for r in requests], device=rows.ends.device
@@ -109,7 +109,7 @@ class DiffusionGemmaDrafter:
             past_key_values=cache,
             decoder_attention_mask=rows.bidirectional(self._window, self._canvas),
             decoder_position_ids=rows.ends[:, None] + offsets,
-            **told,
+            **conditioning,
         ).last_hidden_state
         for r, canvas in zip(requests, states, strict=True):
             self._denoised[r.slot] = _Denoised(_end(r), r.num_slots, canvas.clone())
@@ -157,7 +157,7 @@ def load_diffusion_gemma(
     dtype: torch.dtype,
     device: str,
     num_candidates: int,
-    max_block: int,
+    max_mask_slots: int,
     max_len: int | None,
     cache_tokens: int,
 ) -> DiffusionGemmaDrafter:
@@ -172,7 +172,7 @@ def load_diffusion_gemma(
         use_safetensors=True,
         dtype=dtype,
         attn_implementation="sdpa",
-        # Told of in the loading info, and refused here by name.
+        # Listed in the loading info, and refused here by name.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **_ONLY,
@@ -187,7 +187,7 @@ def load_diffusion_gemma(
     model.model.encoder.vision_tower = model.model.encoder.embed_vision = None
     model = model.to(device).eval().requires_grad_(False)
     longest = max_len or config.text_config.max_position_embeddings
-    return DiffusionGemmaDrafter(model, num_candidates, max_block, longest, cache_tokens)
+    return DiffusionGemmaDrafter(model, num_candidates, max_mask_slots, longest, cache_tokens)
 
 
 def _config(folder: Path) -> Any:

@@ -30,7 +30,7 @@ _LEAST_KEPT = 1e-3
 class DitConfig:
     """Sizes; cond_size is the width of the noise level's embedding.
 
-    With time_conditioning the level is told; without, the network always sees level 0.
+    With time_conditioning the level is an input; without, the network always sees level 0.
     """
 
     vocab_size: int
@@ -58,8 +58,8 @@ class SigmaMap(nn.Module):
         """Return the embeddings [m, cond] of levels sigma [m], single precision."""
         waves = torch.arange(_WAVES, device=sigma.device).float() / _WAVES
         angles = sigma[:, None] * torch.exp(-math.log(_LONGEST_WAVE) * waves)
-        told = torch.cat((angles.cos(), angles.sin()), dim=-1)
-        out: Tensor = self.mlp(told.to(next(self.parameters()).dtype))
+        level = torch.cat((angles.cos(), angles.sin()), dim=-1)
+        out: Tensor = self.mlp(level.to(next(self.parameters()).dtype))
         return out
 
 

@@ -1,4 +1,4 @@
-"""What tells the families of diffusion LMs apart, and their checkpoints' configurations.
+"""The differences between the families of diffusion LMs, and their checkpoints' configurations.
 
     family        noise    logit shift  attention      weights' names
     dream         mask id  1            full           Qwen2
@@ -181,7 +181,7 @@ FAMILIES = {
         Family("mdlm", 0, _mdlm, _from_mdlm, mask_token_id=-1, eos_token_id=50_256),
     )
 }
-# model_type of a checkpoint's configuration, where it tells the family.
+# model_type of a checkpoint's configuration, where it names the family.
 _MODEL_TYPES = {
     "Dream": "dream",
     "llada": "llada",

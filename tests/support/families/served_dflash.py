@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,6 +50,13 @@ class Checkpoints:
     target: Path
     drafter: Path
     weights: dict[str, torch.Tensor]
+
+
+class Served(NamedTuple):
+    """Both services' clients."""
+
+    verifier: VerifierClient
+    drafter: DrafterClient
 
 
 @asynccontextmanager

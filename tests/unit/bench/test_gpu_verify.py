@@ -16,6 +16,7 @@ from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_all_cells_are_measured_and_written(tmp_path: Path) -> None:
     out = tmp_path / "verify.md"

@@ -6,14 +6,16 @@ the same test can see.
 """
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from drafter_service.proposals.sampled import sampled_path
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
-from tests.support.exactness import (
+from tests.support.law.exactness import (
     ALPHA,
     DRAFT_LENGTH,
     DRAWS,
@@ -26,7 +28,7 @@ from tests.support.exactness import (
     p_value,
     play,
 )
-from tests.support.small_drafter import (
+from tests.support.law.small_drafter import (
     EOS,
     MOST,
     always_wrong,
@@ -51,7 +53,6 @@ PROPOSALS = {
     "sampled": sampled,
     "coupled": lambda setting: with_shared_noise("coupled", setting),
     "cps": lambda setting: with_shared_noise("cps", setting),
-    "tree": lambda setting: with_shared_noise("tree", setting),
 }
 ADVERSARIES = {
     "constant": lambda setting: constant,
@@ -60,23 +61,38 @@ ADVERSARIES = {
 }
 
 
+def fewer(proposal, setting):
+    """A proposal's drafts and of how many seeds: not all where each seed's is made by itself."""
+    if proposal not in ("coupled", "tree"):
+        return PROPOSALS[proposal](setting), DRAWS
+    return with_shared_noise(proposal, setting, DRAWS // 5), DRAWS // 5
+
+
 @cache
 def plain(setting):
     """What is decoded without any draft."""
     return play(lambda prefix, seeds: [], COUPLED, setting)[0]
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
-@pytest.mark.parametrize(
-    ("proposal", "acceptance"),
-    [
-        (proposal, acceptance)
-        for proposal in PROPOSALS
-        for acceptance in (COUPLED, REJECTION, BLOCK)
-        # Only coupled verifies trees.
-        if proposal != "tree" or acceptance is COUPLED
-    ],
-)
+def slow_at_1(setting):
+    return pytest.param(setting, marks=[pytest.mark.slow] * (setting.temperature == 1.0))
+
+
+def combinations() -> list[ParameterSet]:
+    """Every proposal under every rule and setting; only coupled verifies trees.
+
+    Drafts with the shared noise are made seed by seed, which takes long.
+    """
+    found = []
+    for proposal, acceptance, setting in product(PROPOSALS, Acceptance, SETTINGS):
+        marks = []
+        if proposal in ("coupled", "cps") or setting.temperature == 1.0:
+            marks = [pytest.mark.slow]
+        found.append(pytest.param(proposal, acceptance, setting, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize(("proposal", "acceptance", "setting"), combinations(), ids=str)
 def test_the_targets_law_is_kept(proposal, acceptance, setting):
     texts, kept = play(PROPOSALS[proposal](setting), acceptance, setting)
     assert p_value(texts, setting) > ALPHA
@@ -84,6 +100,16 @@ def test_the_targets_law_is_kept(proposal, acceptance, setting):
     assert kept > 0.25
     if acceptance is COUPLED:
         assert np.array_equal(texts, plain(setting))
+
+
+@pytest.mark.parametrize("setting", [slow_at_1(each) for each in SETTINGS], ids=str)
+def test_trees_give_the_texts_that_keep_the_law(setting):
+    # Of the shared noise alone, seed by seed: the law is that of `plain`, which all seeds show.
+    drafts, draws = fewer("tree", setting)
+    texts, kept = play(drafts, COUPLED, setting, draws=draws)
+    assert p_value(plain(setting), setting) > ALPHA
+    assert np.array_equal(texts, plain(setting)[:draws])
+    assert kept > 0.25
 
 
 @pytest.mark.parametrize("acceptance", [COUPLED, REJECTION, BLOCK])
@@ -98,6 +124,7 @@ def test_no_drafter_can_change_the_law(adversary, acceptance):
         assert adversary != "always wrong" or kept == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_a_q_that_the_draft_was_not_drawn_from_changes_the_law(setting):
     texts, _ = play(searched(setting), REJECTION, setting)
@@ -139,10 +166,10 @@ class TabularModel(CountingModel):
 )
 def test_the_grid_plays_what_sessions_play(proposal, acceptance):
     setting = Setting(0.7, 0.8)
-    drafts = PROPOSALS[proposal](setting)
-    texts, _ = play(drafts, acceptance, setting)
+    drafts, draws = fewer(proposal, setting)
+    texts, _ = play(drafts, acceptance, setting, draws=draws)
     model = TabularModel()
-    for seed in range(0, DRAWS, DRAWS // 200):
+    for seed in range(0, draws, draws // 200):
         engine, text = make_engine(model), list(PROMPT)
         sampling = setting.params(seed)
         asked = VerifyOpen("s", PROMPT, sampling, 10, 8, acceptance=acceptance)

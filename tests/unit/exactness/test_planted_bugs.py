@@ -8,8 +8,8 @@ import pytest
 
 from drafter_service.proposals.proposals import process
 from foredraft.types import Acceptance
-from tests.support.exactness import ALPHA, Independent, Setting, p_value, play, shared
-from tests.support.small_drafter import FINE, coarsely, peeking, sampled, searched
+from tests.support.law.exactness import ALPHA, DRAWS, Independent, Setting, p_value, play, shared
+from tests.support.law.small_drafter import FINE, coarsely, peeking, sampled, searched
 
 SETTING = Setting(0.7, 0.8)
 RULES = pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
@@ -53,9 +53,11 @@ def test_plain_rounds_with_the_noise_of_a_draft_are_seen(acceptance):
     assert p_value(texts, SETTING) < ALPHA
 
 
+@pytest.mark.slow
 @RULES
 def test_a_marginal_for_a_searched_token_is_seen(acceptance):
-    texts, _ = play(searched(SETTING), acceptance, SETTING)
+    draws = DRAWS // 5
+    texts, _ = play(searched(SETTING, draws), acceptance, SETTING, draws=draws)
     assert p_value(texts, SETTING) < ALPHA
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foredraft.codec import common as common_codec
+from foredraft.codec import drafter as drafter_codec
 from foredraft.codec import lease as lease_codec
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import (
     MAX_DEADLINE_US,
@@ -30,7 +32,6 @@ from foredraft.types import (
     DraftOpen,
     DraftOpened,
     DraftParams,
-    FirstTokens,
     Grammar,
     GrammarKind,
     LogitsParams,
@@ -43,6 +44,7 @@ from foredraft.types import (
     TokenLogprobs,
     Verdict,
     VerifyOpen,
+    WarmupProposal,
 )
 
 u32 = st.integers(0, (1 << 32) - 1)
@@ -144,25 +146,25 @@ def draft_opens(draw: st.DrawFn) -> DraftOpen:
     params = DraftParams(
         draw(st.integers(1, 64)),
         draw(st.booleans()),
-        draw(st.sampled_from(FirstTokens)),
+        draw(st.sampled_from(WarmupProposal)),
         draw(st.integers(0, MAX_PREFIX)),
     )
     return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest, params)
 
 
 records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
-    (bases, codec.base_to_pb, codec.base_from_pb),
-    (samplings, codec.sampling_to_pb, codec.sampling_from_pb),
-    (models, codec.model_to_pb, codec.model_from_pb),
-    (timings, codec.timings_to_pb, codec.timings_from_pb),
-    (draft_opens(), codec.draft_open_to_pb, codec.draft_open_from_pb),
+    (bases, common_codec.base_to_pb, common_codec.base_from_pb),
+    (samplings, common_codec.sampling_to_pb, common_codec.sampling_from_pb),
+    (models, common_codec.model_to_pb, common_codec.model_from_pb),
+    (timings, common_codec.timings_to_pb, common_codec.timings_from_pb),
+    (draft_opens(), drafter_codec.draft_open_to_pb, drafter_codec.draft_open_from_pb),
     (
         st.builds(DraftOpened, models, st.integers(1, MAX_DRAFT)),
-        codec.draft_opened_to_pb,
-        codec.draft_opened_from_pb,
+        drafter_codec.draft_opened_to_pb,
+        drafter_codec.draft_opened_from_pb,
     ),
-    (proposes(), codec.propose_to_pb, codec.propose_from_pb),
-    (blocks(), codec.draft_block_to_pb, codec.draft_block_from_pb),
+    (proposes(), drafter_codec.propose_to_pb, drafter_codec.propose_from_pb),
+    (blocks(), drafter_codec.draft_block_to_pb, drafter_codec.draft_block_from_pb),
     (
         st.builds(
             VerifyOpen,
@@ -182,8 +184,8 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             *(st.text(max_size=20),) * 2,
             st.integers(0, 1),
         ),
-        codec.verify_open_to_pb,
-        codec.verify_open_from_pb,
+        verifier_codec.verify_open_to_pb,
+        verifier_codec.verify_open_from_pb,
     ),
     (
         st.builds(
@@ -217,8 +219,8 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
         lease_codec.lease_ended_to_pb,
         lease_codec.lease_ended_from_pb,
     ),
-    (rounds(), codec.round_to_pb, codec.round_from_pb),
-    (verdicts(), codec.verdict_to_pb, codec.verdict_from_pb),
+    (rounds(), verifier_codec.round_to_pb, verifier_codec.round_from_pb),
+    (verdicts(), verifier_codec.verdict_to_pb, verifier_codec.verdict_from_pb),
 ]
 
 
@@ -234,5 +236,5 @@ def test_a_record_survives_the_wire(kind: int, data: st.DataObject) -> None:
 
 
 def test_a_seed_travels_as_all_of_its_64_bits() -> None:
-    message = codec.sampling_to_pb(SamplingParams(seed=(1 << 64) - 1))
+    message = common_codec.sampling_to_pb(SamplingParams(seed=(1 << 64) - 1))
     assert struct.pack("<Q", (1 << 64) - 1) in message.SerializeToString()

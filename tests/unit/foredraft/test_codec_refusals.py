@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foredraft.codec import common as common_codec
+from foredraft.codec import drafter as drafter_codec
 from foredraft.codec import lease as lease_codec
-from foredraft.codec import records as codec
+from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import InvalidRequest
 from foredraft.limits import (
     MAX_DRAFT,
@@ -26,7 +28,7 @@ def base(prefix_len: int = 1, session_id: str = "s") -> common_pb2.Base:
 
 def draft_open(**fields: Any) -> drafter_pb2.DraftOpen:
     good: dict[str, Any] = {
-        "protocol": codec.PROTOCOL,
+        "protocol": common_codec.PROTOCOL,
         "session_id": "s",
         "prefix": [1],
         "proposal": "cps",
@@ -37,7 +39,7 @@ def draft_open(**fields: Any) -> drafter_pb2.DraftOpen:
 
 def verify_open(**fields: Any) -> verifier_pb2.VerifyOpen:
     good: dict[str, Any] = {
-        "protocol": codec.PROTOCOL,
+        "protocol": common_codec.PROTOCOL,
         "session_id": "s",
         "prefix": [1],
         "max_new_tokens": 1,
@@ -59,78 +61,98 @@ def one(tokens: Iterable[int], weights: Iterable[int]) -> common_pb2.Candidates:
 
 
 BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
-    (codec.base_from_pb, base(MAX_PREFIX + 1), "base.prefix_len"),
-    (codec.base_from_pb, base(session_id=""), "session_id"),
-    (codec.base_from_pb, base(session_id="x" * 129), "session_id"),
-    (codec.base_from_pb, base(session_id="a\nb"), "session_id"),
-    (codec.draft_open_from_pb, draft_open(protocol=0), "protocol"),
-    (codec.draft_open_from_pb, draft_open(protocol=2), "protocol"),
-    (codec.draft_open_from_pb, draft_open(prefix=[]), "prefix length"),
-    (codec.draft_open_from_pb, draft_open(prefix=[1] * 10), "prefix length"),
-    (codec.draft_open_from_pb, draft_open(max_len=MAX_PREFIX + 1), "max_len"),
-    (codec.draft_open_from_pb, draft_open(proposal="best"), "proposal"),
-    (codec.verify_open_from_pb, verify_open(protocol=0), "protocol"),
-    (codec.verify_open_from_pb, verify_open(prefix=[]), "prefix length"),
-    (codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
-    (codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
-    (codec.draft_opened_from_pb, drafter_pb2.DraftOpened(max_block=0), "max_block"),
+    (common_codec.base_from_pb, base(MAX_PREFIX + 1), "base.prefix_len"),
+    (common_codec.base_from_pb, base(session_id=""), "session_id"),
+    (common_codec.base_from_pb, base(session_id="x" * 129), "session_id"),
+    (common_codec.base_from_pb, base(session_id="a\nb"), "session_id"),
+    (drafter_codec.draft_open_from_pb, draft_open(protocol=0), "protocol"),
+    (drafter_codec.draft_open_from_pb, draft_open(protocol=2), "protocol"),
+    (drafter_codec.draft_open_from_pb, draft_open(prefix=[]), "prefix length"),
+    (drafter_codec.draft_open_from_pb, draft_open(prefix=[1] * 10), "prefix length"),
+    (drafter_codec.draft_open_from_pb, draft_open(max_len=MAX_PREFIX + 1), "max_len"),
+    (drafter_codec.draft_open_from_pb, draft_open(proposal="best"), "proposal"),
+    (verifier_codec.verify_open_from_pb, verify_open(protocol=0), "protocol"),
+    (verifier_codec.verify_open_from_pb, verify_open(prefix=[]), "prefix length"),
+    (verifier_codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
+    (verifier_codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
     (
-        codec.model_from_pb,
+        drafter_codec.draft_opened_from_pb,
+        drafter_pb2.DraftOpened(max_draft_tokens=0),
+        "max_draft_tokens",
+    ),
+    (
+        common_codec.model_from_pb,
         common_pb2.ModelInfo(eos_token_ids=[1] * 65),
         "eos_token_ids entries",
     ),
-    (codec.propose_from_pb, drafter_pb2.Propose(base=base(), keep_len=1), "num_tokens"),
+    (drafter_codec.propose_from_pb, drafter_pb2.Propose(base=base(), keep_len=1), "num_tokens"),
     (
-        codec.propose_from_pb,
+        drafter_codec.propose_from_pb,
         drafter_pb2.Propose(base=base(3), keep_len=1, append=[1], num_tokens=1),
         "append",
     ),
-    (codec.draft_block_from_pb, block(tokens=[1] * (MAX_DRAFT + 1)), "tokens length"),
-    (codec.draft_block_from_pb, block(tokens=[1, 2], parents=[-1]), "parents"),
-    (codec.draft_block_from_pb, block(tokens=[1, 2], parents=[1, -1]), "parents"),
-    (codec.draft_block_from_pb, block(tokens=[1], parents=[-2]), "parents"),
-    (codec.draft_block_from_pb, block(proposal=""), "proposal"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1] * (MAX_DRAFT + 1)), "tokens length"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], parents=[-1]), "parents"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], parents=[1, -1]), "parents"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], parents=[-2]), "parents"),
+    (drafter_codec.draft_block_from_pb, block(proposal=""), "proposal"),
     (
-        codec.round_from_pb,
+        verifier_codec.round_from_pb,
         verifier_pb2.Round(base=base(), draft=[1] * (MAX_DRAFT + 1)),
         "draft length",
     ),
-    (codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
-    (codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
-    (codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
+    (drafter_codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
     (
-        codec.model_from_pb,
+        drafter_codec.draft_open_from_pb,
+        draft_open(params={"warmup_proposal": "best"}),
+        "params.warmup_proposal",
+    ),
+    (verifier_codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
+    (
+        common_codec.model_from_pb,
         common_pb2.ModelInfo(features_width=MAX_FEATURES_WIDTH + 1),
         "features_width",
     ),
-    (codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
-    (codec.verify_open_from_pb, verify_open(logprobs=21), "logprobs"),
-    (codec.verify_open_from_pb, verify_open(grammar_kind="yaml"), "grammar_kind"),
+    (verifier_codec.verify_open_from_pb, verify_open(acceptance="all"), "acceptance"),
+    (verifier_codec.verify_open_from_pb, verify_open(logprobs=21), "logprobs"),
+    (verifier_codec.verify_open_from_pb, verify_open(grammar_kind="yaml"), "grammar_kind"),
     (
-        codec.verify_open_from_pb,
+        verifier_codec.verify_open_from_pb,
         verify_open(grammar_kind="regex", grammar="a" * 65_537),
         "grammar length",
     ),
-    (codec.verify_open_from_pb, verify_open(logits={"biased_token_ids": [1]}), "logit_bias"),
     (
-        codec.verify_open_from_pb,
+        verifier_codec.verify_open_from_pb,
+        verify_open(logits={"biased_token_ids": [1]}),
+        "logit_bias",
+    ),
+    (
+        verifier_codec.verify_open_from_pb,
         verify_open(logits={"biased_token_ids": range(1025), "biases": [1.0] * 1025}),
         "logit_bias entries",
     ),
-    (codec.draft_block_from_pb, block(tokens=[1, 2], q=[one([1], [1])]), "q"),
-    (codec.draft_block_from_pb, block(tokens=[1], q=[one([2], [1])]), "q"),
-    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [0, 1])]), "q"),
-    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 1], [1, 1])]), "q"),
-    (codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [1])]), "q"),
-    (codec.draft_block_from_pb, block(tokens=[1], q=[one(range(65), [1] * 65)]), "q candidates"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], q=[one([1], [1])]), "q"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], q=[one([2], [1])]), "q"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [0, 1])]), "q"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 1], [1, 1])]), "q"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], q=[one([1, 2], [1])]), "q"),
     (
-        codec.round_from_pb,
+        drafter_codec.draft_block_from_pb,
+        block(tokens=[1], q=[one(range(65), [1] * 65)]),
+        "q candidates",
+    ),
+    (
+        verifier_codec.round_from_pb,
         verifier_pb2.Round(base=base(), draft=[1], q=[one([1, 2], [(1 << 32) - 1, 1])]),
         "q weights' sum",
     ),
-    (codec.round_from_pb, verifier_pb2.Round(base=base(), draft=[1], parents=[0]), "parents"),
     (
-        codec.verdict_from_pb,
+        verifier_codec.round_from_pb,
+        verifier_pb2.Round(base=base(), draft=[1], parents=[0]),
+        "parents",
+    ),
+    (
+        verifier_codec.verdict_from_pb,
         verifier_pb2.Verdict(base=base(), accepted=2, path=[0], next_tokens=[1]),
         "path",
     ),
@@ -160,21 +182,21 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         "tokens length",
     ),
     (lease_codec.lease_ended_from_pb, verifier_pb2.LeaseEnded(fault="bored"), "fault"),
-    (codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
-    (codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),
-    (codec.verdict_from_pb, verifier_pb2.Verdict(base=base()), "next_tokens length"),
+    (verifier_codec.round_from_pb, verifier_pb2.Round(base=base()), "plain_steps"),
+    (verifier_codec.round_from_pb, verifier_pb2.Round(base=base(), plain_steps=65), "plain_steps"),
+    (verifier_codec.verdict_from_pb, verifier_pb2.Verdict(base=base()), "next_tokens length"),
     (
-        codec.verdict_from_pb,
+        verifier_codec.verdict_from_pb,
         verifier_pb2.Verdict(base=base(), accepted=MAX_DRAFT + 1, next_tokens=[1]),
         "accepted",
     ),
     (
-        codec.verdict_from_pb,
+        verifier_codec.verdict_from_pb,
         verifier_pb2.Verdict(base=base(), next_tokens=[1, 2], logprobs=[{"logprob": -1}]),
         "logprobs",
     ),
     (
-        codec.verdict_from_pb,
+        verifier_codec.verdict_from_pb,
         verifier_pb2.Verdict(base=base(), next_tokens=[1], logprobs=[{"top_token_ids": [1]}]),
         "logprobs",
     ),
@@ -195,10 +217,10 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     from google.protobuf.message import DecodeError
 
     for message_type, decode in (
-        (drafter_pb2.DraftBlock, codec.draft_block_from_pb),
-        (drafter_pb2.Propose, codec.propose_from_pb),
-        (verifier_pb2.Round, codec.round_from_pb),
-        (verifier_pb2.Verdict, codec.verdict_from_pb),
+        (drafter_pb2.DraftBlock, drafter_codec.draft_block_from_pb),
+        (drafter_pb2.Propose, drafter_codec.propose_from_pb),
+        (verifier_pb2.Round, verifier_codec.round_from_pb),
+        (verifier_pb2.Verdict, verifier_codec.verdict_from_pb),
     ):
         try:
             decode(message_type.FromString(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from deployments.ingress.openai.echo import Written
+from deployments.ingress.openai.echo import ChoiceWriter
 from deployments.ingress.openai.logprobs import LogprobsText
 from deployments.ingress.stream.sse import Delta
 from foredraft.types import Committed, Origin, TokenLogprobs
@@ -45,7 +45,7 @@ def committed(token: int, logprob: float) -> Committed:
 
 
 def test_an_echoed_prompt_comes_once_and_before_the_first_tokens() -> None:
-    choice = Written(TOKENIZER, (A, B), logprobs=True)
+    choice = ChoiceWriter(TOKENIZER, (A, B), logprobs=True)
     first = Delta("c", (committed(C, -3.0),), prompt_logprobs=(TokenLogprobs(-2.0, 1),))
     assert choice.text(first) == "abc"
     found = choice.logprobs(first)
@@ -59,9 +59,9 @@ def test_an_echoed_prompt_comes_once_and_before_the_first_tokens() -> None:
 
 
 def test_nobody_asked() -> None:
-    choice = Written(TOKENIZER, (A,), logprobs=False)
+    choice = ChoiceWriter(TOKENIZER, (A,), logprobs=False)
     delta = Delta("b", (Committed(B, Origin.PLAIN),))
     assert choice.text(delta) == "ab"
     assert choice.logprobs(delta) is None
     assert choice.text(delta) == "b"
-    assert Written(TOKENIZER, (), logprobs=True).logprobs(Delta("")) is None
+    assert ChoiceWriter(TOKENIZER, (), logprobs=True).logprobs(Delta("")) is None

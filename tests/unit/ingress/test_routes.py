@@ -20,7 +20,7 @@ from deployments.ingress.openai.prompts import Prompts
 from deployments.ingress.openai.routes import application
 from foredraft.errors import InvalidRequest
 from tests.support.http import listening
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     ScriptedDrafter,
     ScriptedVerifier,

@@ -12,7 +12,6 @@ from tokenizers import Tokenizer
 
 from drafter_service import load
 from drafter_service.config import DrafterConfig
-from drafter_service.model.native import built, isas
 from drafter_service.models.compiled.drafter import NativeDrafter
 from drafter_service.models.compiled.packed_weights import supports
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
@@ -20,9 +19,10 @@ from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
 from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.port import BlockRequest
+from foredraft_kernels.loader import load_kernels, supported_isas
 
-KERNELS = built()
-ISAS = isas(KERNELS) if KERNELS else []
+KERNELS = load_kernels()
+ISAS = supported_isas(KERNELS, "int8") if KERNELS else []
 
 # A rank that is padded, two sizes of heads, a vocabulary of fewer than 64 groups of 4.
 CONFIG = BlockCausalConfig(192, 128, 2, 192, edge_rank=40, max_position_embeddings=128)
@@ -233,15 +233,14 @@ def folder(tmp_path):
 
 
 @pytest.mark.skipif(not ISAS, reason="not built, or not for this CPU")
-def test_int8_is_compiled_where_it_can_be(folder, monkeypatch, caplog):
+def test_int8_is_compiled_where_it_can_be(folder, caplog):
     caplog.set_level(logging.INFO, load.__name__)
     config = DrafterConfig(model=folder)
     assert isinstance(load.load_model(config), NativeDrafter)
     assert isinstance(
         load.load_model(config.model_copy(update={"dtype": "float32"})), EmbeddedDrafter
     )
-    monkeypatch.setattr(load, "isas", lambda kernels: [])
-    assert isinstance(load.load_model(config), EmbeddedDrafter)
+    assert isinstance(load.load_model(config.model_copy(update={"isa": "none"})), EmbeddedDrafter)
     assert [record.getMessage() for record in caplog.records] == [
         "the drafter runs in int8, compiled",
         "the drafter runs in float32, by torch",

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
+from foredraft_kernels.loader import load_kernels, supported_isas
+from foredraft_kernels.memory import Arena
 from tests.support.tiny_models import tiny, write_tiny
-from verifier_service import load as loading
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.model.native import isas, library
 from verifier_service.models import numerics
-from verifier_service.models.compiled.weights import Arena, pack
+from verifier_service.models.compiled.weights import pack
 from verifier_service.models.port import Segment, alloc
 
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
+KERNELS = load_kernels()
+ISAS = supported_isas(KERNELS, "bf16") if KERNELS else []
 pytestmark = pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
 
 # Little divides evenly: a vocabulary of no whole panels, 3 query heads to a key head.
@@ -53,10 +53,9 @@ def checkpoint(request, tmp_path_factory):
     return path
 
 
-@pytest.fixture(autouse=True, params=ISAS)
-def isa(request, monkeypatch):
-    """Each instruction set that runs here; models are loaded for it."""
-    monkeypatch.setattr(loading, "isas", lambda kernels: [request.param])
+@pytest.fixture(params=ISAS)
+def isa(request):
+    """Each instruction set that runs here."""
     return request.param
 
 
@@ -106,17 +105,17 @@ def test_a_width_that_fills_no_cache_lines_is_refused():
         pack(Arena(65536), torch.zeros(32, 80, dtype=torch.bfloat16))
 
 
-def test_a_model_that_does_not_fit_falls_back(tmp_path, caplog):
+def test_a_model_that_does_not_fit_falls_back(isa, tmp_path, caplog):
     write_tiny(tmp_path, **SIZES | {"intermediate_size": 80})
     caplog.set_level("INFO")
-    model = load_target(VerifierConfig(model=tmp_path))
+    model = load_target(VerifierConfig(model=tmp_path, isa=isa))
     assert "forward of transformers" in caplog.text
     assert model.forward([Segment(alloc(model, 8), 0, TEXT[:8], 1)]).shape == (1, 251)
 
 
-def test_the_forward_stays_near_transformers(checkpoint, caplog):
+def test_the_forward_stays_near_transformers(isa, checkpoint, caplog):
     caplog.set_level("INFO")
-    native = load_target(VerifierConfig(model=checkpoint))
+    native = load_target(VerifierConfig(model=checkpoint, isa=isa))
     assert "forward compiled" in caplog.text
     generic = load_target(VerifierConfig(model=checkpoint, forward="transformers"))
     a, b = (m.forward([Segment(alloc(m, 100), 0, TEXT, 100)]) for m in (native, generic))
@@ -124,11 +123,11 @@ def test_the_forward_stays_near_transformers(checkpoint, caplog):
     assert np.abs(a - b).max() < 0.05 * np.abs(b).max()
 
 
-def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoint):
+def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(isa, checkpoint):
     parents = [-1, 0, 0, 1, -1, 3, 4]
     reference: list[np.ndarray] = []
     for threads in (1, 2, 3):
-        model = load_target(VerifierConfig(model=checkpoint, threads=threads))
+        model = load_target(VerifierConfig(model=checkpoint, threads=threads, isa=isa))
         assert numerics.measure(model) == "exact"
         slot = alloc(model, 100)
         whole = model.forward([Segment(slot, 0, TEXT, 100)])
@@ -142,17 +141,16 @@ def test_rows_have_the_same_bits_for_every_count_and_number_of_threads(checkpoin
 
 
 @pytest.mark.skipif(len(ISAS) < 2, reason="this CPU has one instruction set of the forward's")
-def test_every_instruction_set_gives_the_same_bits(checkpoint, monkeypatch):
+def test_every_instruction_set_gives_the_same_bits(checkpoint):
     seen = []
     for each in ISAS:
-        monkeypatch.setattr(loading, "isas", lambda kernels, each=each: [each])
-        model = load_target(VerifierConfig(model=checkpoint))
+        model = load_target(VerifierConfig(model=checkpoint, isa=each))
         seen.append(model.forward([Segment(alloc(model, 100), 0, TEXT, 100)]))
     assert np.array_equal(seen[0], seen[1])
 
 
-def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):
-    model = load_target(VerifierConfig(model=checkpoint))
+def test_what_stood_in_a_cache_before_does_not_matter(isa, checkpoint):
+    model = load_target(VerifierConfig(model=checkpoint, isa=isa))
     clean, dirty = alloc(model, 100), alloc(model, 100)
     for cache in (model._kv.keys, model._kv.values):
         cache[dirty] = float("nan")
@@ -161,8 +159,8 @@ def test_what_stood_in_a_cache_before_does_not_matter(checkpoint):
         assert np.array_equal(*rows)
 
 
-def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
-    model = load_target(VerifierConfig(model=checkpoint))
+def test_only_the_wanted_rows_are_computed_to_the_end(isa, checkpoint):
+    model = load_target(VerifierConfig(model=checkpoint, isa=isa))
     slot, other = alloc(model, 100), alloc(model, 100)
     whole = model.forward([Segment(slot, 0, TEXT, 100)])
     some = model.forward([Segment(other, 0, TEXT[:30], 2), Segment(slot, 30, TEXT[30:35], 3)])
@@ -183,8 +181,8 @@ def test_only_the_wanted_rows_are_computed_to_the_end(checkpoint):
         (0, [1], 2),
     ],
 )
-def test_what_would_lead_beyond_an_array_is_refused(checkpoint, wrong):
-    model = load_target(VerifierConfig(model=checkpoint))
+def test_what_would_lead_beyond_an_array_is_refused(isa, checkpoint, wrong):
+    model = load_target(VerifierConfig(model=checkpoint, isa=isa))
     slot = alloc(model, 60)
     with pytest.raises(ValueError, match=r"\d|vocabulary|wanted"):
         model.forward([Segment(slot, *wrong)])

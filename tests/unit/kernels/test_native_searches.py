@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.model.native import built
 from drafter_service.models.compiled.noise import best_noise
 from drafter_service.models.compiled.searches import NativeBeam, NativeTree
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
@@ -17,9 +16,11 @@ from drafter_service.proposals.lattice import NEVER, BlockScores
 from drafter_service.proposals.path_search import BeamSearch, SearchParams
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.noise.gumbel import gumbel
+from foredraft_kernels.loader import load_kernels
 from tests.support.drafters import EOS
+from tests.support.examples import examples
 
-pytestmark = pytest.mark.skipif(built() is None, reason="not built")
+pytestmark = pytest.mark.skipif(load_kernels() is None, reason="not built")
 
 # Tokens of one bucket of the chains besides each other.
 VOCAB = 3 * 4096
@@ -47,7 +48,7 @@ def cases(draw):
     return scores, noise, temperature, rng
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(
     case=cases(),
     order=st.integers(1, 5),
@@ -68,7 +69,7 @@ def test_the_beam_is_the_references(case, order, window, length, parts, params):
     ngram = ContextNgram(VOCAB, order, window)
     scorers = zip(parts, (EdgeScorer(), ngram), strict=True)
     reference = BeamSearch(Mixture([part for part in scorers if part[0]]), params)
-    native = NativeBeam(built(), params, *parts, ngram)
+    native = NativeBeam(load_kernels(), params, *parts, ngram)
     expected = reference(scores, noise, context, temperature, EOS)
     assert native(scores, noise, context, temperature, EOS) == expected
 
@@ -78,13 +79,13 @@ def test_of_equal_paths_the_same_one_is_found():
     scores = BlockScores(tokens, np.full(tokens.shape, np.log(0.25), dtype=np.float32))
     for beam in (1, 2, 9):
         params = SearchParams(1.0, 15, 0.5, beam)
-        native = NativeBeam(built(), params, 1.0, 0.0, ContextNgram(VOCAB))
+        native = NativeBeam(load_kernels(), params, 1.0, 0.0, ContextNgram(VOCAB))
         reference = BeamSearch(Mixture([(1.0, EdgeScorer())]), params)
         arguments = (scores, np.zeros(tokens.shape), (7,), 0.0, EOS)
         assert native(*arguments) == reference(*arguments)
 
 
-@settings(max_examples=600, deadline=None)
+@examples(600)
 @given(
     case=cases(),
     nodes=st.integers(1, 70),
@@ -106,14 +107,14 @@ def test_the_tree_is_the_references(
     seed = int(rng.integers(1 << 63)) if temperature else None
     params = TreeParams(
         depth=depth,
-        least_mass=least,
+        min_node_prob=least,
         text_depth=text_depth,
         text_window=window,
         pseudocounts=tuple(pseudocounts),
     )
     known = TreeScores(scores.tokens, logits, noise, 1.2, text, seed)
     expected = grow(known, nodes, params, EOS)
-    tree = NativeTree(built())(known, nodes, params, EOS)
+    tree = NativeTree(load_kernels())(known, nodes, params, EOS)
     assert tree.mass == pytest.approx(expected.mass)
     found, wanted = by_path(tree), by_path(expected)
     # Counts give equals, of which rounding decides which is the last to find room.
@@ -134,7 +135,7 @@ def by_path(tree: Tree) -> dict[tuple[int, ...], float]:
 @pytest.mark.parametrize("seed", [0, 12345, (1 << 64) - 1])
 def test_noise_has_the_bits_of_the_reference(seed):
     rng = np.random.default_rng(seed % 97)
-    noise = best_noise(built())
+    noise = best_noise(load_kernels())
     positions, tokens = rng.integers(0, 1 << 20, 300), rng.integers(0, 1 << 31, (300, 500))
     assert np.array_equal(noise(seed, positions, tokens), gumbel(seed, positions, tokens))
     turned = np.asfortranarray(tokens)

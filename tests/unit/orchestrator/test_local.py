@@ -18,7 +18,7 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalDrafter, LocalVerifier
 from orchestrator.length.config import FixedConfig
 from orchestrator.ports import DrafterPort, VerifierPort
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
     Collected,

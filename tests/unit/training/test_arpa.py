@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.backoff import log_probs
+from tests.support.oracles.backoff import log_probs
 from training.proxy.arpa import NEVER, BackoffModel, Entries, Ints, Words, save_arpa
 from training.proxy.kneser_ney import count_ngrams, estimate
 

@@ -10,7 +10,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from drafter_service.proposals.proxies.ngram_table import NgramTable
 from foredraft.model_files import MANIFEST, eos_token_ids, sha256
-from tests.support.ngram_table_oracle import score
+from tests.support.oracles.ngram_table import score
 
 PAIR = Path(model_path("models/embedded"))
 DOCUMENTS = {MANIFEST, "MODEL_CARD.md"}

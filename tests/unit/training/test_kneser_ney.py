@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from tests.support.backoff import log_probs
+from tests.support.oracles.backoff import log_probs
 from training.proxy.arpa import BackoffModel, Ints, Words
 from training.proxy.kneser_ney import FALLBACK, count_ngrams, discounts, estimate
 

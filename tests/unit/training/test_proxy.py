@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from drafter_service.proposals.proxies.ngram_table import NgramTable
-from tests.support.backoff import log_probs
-from tests.support.ngram_table_oracle import score
+from tests.support.oracles.backoff import log_probs
+from tests.support.oracles.ngram_table import score
 from training.cli import app
 from training.corpus.tokenizer import EOS_ID, save_tokenizer, train_tokenizer
 from training.embedded.generate import TOP, Continuations

@@ -2,7 +2,7 @@
 
 The rows of each session are cut into tiles of one width. A tile has the table of its session's
 blocks and, for each row, the cache rows that it sees: those from `first` up to `root`, and of the
-tree behind these its own branch, as bits. A row of a path is its own tree of no nodes.
+tree after these its own branch, as bits. A row of a path is its own tree of no nodes.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _example(shape: PassShape, narrower: int) -> list[int] | None:
     if longest <= narrower:
         return None
     batch, left = [longest], shape.rows - longest
-    for behind in reversed(range(sessions - 1)):
-        batch.append(min(shape.width, left - behind))
+    for others in reversed(range(sessions - 1)):
+        batch.append(min(shape.width, left - others))
         left -= batch[-1]
     return batch
 
@@ -119,8 +119,8 @@ def fill(
 ) -> None:
     """Write a batch into a plan's arrays, which are zero.
 
-    The pool's last block is nobody's: filler rows leave their KV there. Raise ValueError where
-    blocks stand at two places of texts, or rows are beyond their table.
+    The pool's last block belongs to no session: filler rows leave their KV there. Raise ValueError
+    if a block has two positions, or rows are beyond their table.
     """
     arrays["place"].fill(-1)
     arrays["kept"].fill((len(arrays["place"]) - 1) * block_tokens)
@@ -178,7 +178,7 @@ def _fill_sight(
         branches[slot + count - nodes + node] = np.frombuffer(bits, "<i4")
     for tile in tiles:
         begin = (tile - tiles[0]) * width
-        # A window may begin behind the tree's root: then the tree's blocks are all that is seen.
+        # A window may begin after the tree's root: then the tree's blocks are all that is seen.
         low = min(*first[begin : begin + width], root) // block_tokens
         high = -(-min(rows.start + begin + width, end) // block_tokens)
         arrays[f"seen{number}"][tile, : high - low] = rows.blocks[low:high]

@@ -194,7 +194,7 @@ def _attend_one(
     n = q.shape[1]
     q = q.reshape(kv_heads, group * n, head_dim)
     scores = torch.matmul(q, keys.transpose(1, 2)).float() * scale
-    # A lone row stands behind all keys.
+    # A lone row comes after all keys.
     if count > 1 or window is not None:
         positions = torch.arange(start, end, device=q.device)[:, None]
         places = torch.arange(end, device=q.device)

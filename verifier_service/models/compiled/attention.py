@@ -1,32 +1,18 @@
-"""The attention backend on top of the compiled kernel (attention_native.c)."""
+"""The attention backend on top of the compiled kernel (verifier/attention.c)."""
 
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from verifier_service.model.native import segment_of, segments_of
+from foredraft_kernels.structs import Batch, Segment
 from verifier_service.models.attention.reference import Kv, KvShape, Rows
+from verifier_service.models.compiled.segments import segment_of, segments_of
 
 _LANES = 16
-
-_pointer, _int64 = ctypes.c_void_p, ctypes.c_int64
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = (
-        ("heads", _int64),
-        ("kv_heads", _int64),
-        ("head_dim", _int64),
-        ("wide", _int64),
-        ("count", _int64),
-        ("scale", ctypes.c_float),
-        ("segments", _pointer),
-    )
 
 
 class Segments(NamedTuple):
@@ -35,7 +21,7 @@ class Segments(NamedTuple):
     The pool itself is among it.
     """
 
-    described: array[int]
+    described: ctypes.Array[Segment]
     held: object
     number: int
 
@@ -68,7 +54,7 @@ class NativeAttention:
         _, layers, heads, head_dim, _ = kv.keys.shape
         segment, held = segment_of(kv, blocks, start, rows)
         self._kernels.fd_keep(
-            segment.buffer_info()[0],
+            segment,
             layers,
             heads,
             head_dim,
@@ -95,14 +81,14 @@ class NativeAttention:
         heads, rows, head_dim = q.shape
         q, k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (q, k, v))
         out = q.new_zeros(rows, heads, head_dim)
-        described = _Batch(
+        described = Batch(
             heads,
             k.shape[0],
             head_dim,
             q.dtype == torch.float32,
             plan.number,
             scale,
-            plan.described.buffer_info()[0],
+            ctypes.addressof(plan.described),
         )
         failed = self._kernels.fd_attend(
             ctypes.addressof(described),

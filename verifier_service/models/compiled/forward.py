@@ -1,4 +1,4 @@
-"""The Llama family in bf16 as one call of compiled code (forward.inl).
+"""The Llama family in bf16 as one call of compiled code (verifier/forward.inl).
 
 A forward of a small model on a CPU is bound by its weights' way through memory and by the cost of
 calling operations. So weights lie in the order of reading and are read once for all rows, and
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verifier_service.model.native import segments_of
+from foredraft_kernels.structs import LINE, HiddenStates
 from verifier_service.models.attention.reference import KvShape
 from verifier_service.models.compiled.panels import fits_panels
-from verifier_service.models.compiled.weights import LINE, NativeWeights
+from verifier_service.models.compiled.segments import segments_of
+from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.fusion import FeatureFusion
 from verifier_service.models.paged import Flat
 
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
-
-
-class _Telling(ctypes.Structure):
-    """forward.inl's telling."""
-
-    _fields_ = (
-        ("rows", ctypes.c_void_p),
-        ("num_rows", ctypes.c_int64),
-        ("layers", ctypes.c_void_p),
-        ("num_layers", ctypes.c_int64),
-        ("states", ctypes.c_void_p),
-    )
 
 
 class NativeForward:
@@ -50,40 +39,40 @@ class NativeForward:
         self._threads = threads
 
     def __call__(self, flat: Flat) -> npt.NDArray[np.float32]:
-        return self._pass(flat, _Telling())
+        return self._pass(flat, HiddenStates())
 
     def fused(
         self, flat: Flat, rows: Sequence[int], fusion: FeatureFusion
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Return logits, and a fusion's features of some rows (see FusingForward)."""
-        logits, states = self.told(flat, rows, fusion.layer_ids)
+        logits, states = self.hidden_states(flat, rows, fusion.layer_ids)
         return logits, fusion.of_bits(states)
 
-    def told(
+    def hidden_states(
         self, flat: Flat, rows: Sequence[int], layer_ids: Sequence[int]
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint16]]:
         """Return logits, and bf16 states' bits of some rows: [rows, layers x hidden].
 
-        The states are those behind layers that ascend; the last layer cannot be told of. Raise
-        ValueError for rows or layers that are not there.
+        The states are those after layers that ascend; the last layer has none. Raise ValueError
+        for rows or layers that are not there.
         """
         weights = self._weights
         if rows and not 0 <= min(rows) <= max(rows) < len(flat.tokens):
-            raise ValueError("a row to tell of is outside the batch")
+            raise ValueError("a row whose states are asked for is outside the batch")
         if list(layer_ids) != sorted({layer for layer in layer_ids if layer in weights.inner}):
-            raise ValueError(f"layers {layer_ids} to tell of")
+            raise ValueError(f"no states after layers {layer_ids}")
         states = np.empty((len(rows), len(layer_ids) * weights.hidden), dtype=np.uint16)
         chosen, layers = array("i", rows), array("q", layer_ids)
-        telling = _Telling(
+        asked = HiddenStates(
             chosen.buffer_info()[0],
             len(rows),
             layers.buffer_info()[0],
             len(layer_ids),
             states.ctypes.data,
         )
-        return self._pass(flat, telling), states
+        return self._pass(flat, asked), states
 
-    def _pass(self, flat: Flat, telling: _Telling) -> npt.NDArray[np.float32]:
+    def _pass(self, flat: Flat, asked: HiddenStates) -> npt.NDArray[np.float32]:
         weights, rows, wanted = self._weights, len(flat.tokens), len(flat.wanted)
         self._check(flat)
         segments, held = segments_of(flat.batch)
@@ -91,14 +80,14 @@ class NativeForward:
         logits = np.empty((wanted, weights.columns), dtype=np.float32)
         failed = self._run(
             weights.address,
-            segments.buffer_info()[0],
+            segments,
             len(flat.batch),
             tokens.buffer_info()[0],
             rows,
             chosen.buffer_info()[0],
             wanted,
             logits.ctypes.data,
-            ctypes.addressof(telling),
+            ctypes.addressof(asked),
             self._threads,
         )
         del held  # segments points into it

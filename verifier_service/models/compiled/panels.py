@@ -1,4 +1,4 @@
-"""KV caches of the compiled forward: panels, as attention_bf16.inl multiplies with them."""
+"""KV caches of the compiled forward: panels, as verifier/panel_attention.inl reads them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Sequence
 
 import torch
 
-from verifier_service.model.native import segment_of
+from foredraft_kernels.structs import COLUMNS, VERIFIER_MAX_HEAD_DIM
 from verifier_service.models.attention.reference import Kv, KvShape
-
-# linear.h and forward.h: the columns of a panel, and the largest head.
-COLUMNS, MAX_HEAD_DIM = 32, 256
+from verifier_service.models.compiled.segments import segment_of
 
 
 def fits_panels(shape: KvShape) -> bool:
     """Return whether heads of this size and type can be cached in panels."""
-    whole = shape.head_dim % COLUMNS == 0 and shape.head_dim <= MAX_HEAD_DIM
+    whole = shape.head_dim % COLUMNS == 0 and shape.head_dim <= VERIFIER_MAX_HEAD_DIM
     return whole and shape.dtype == torch.bfloat16 and shape.device.type == "cpu"
 
 
@@ -35,7 +33,7 @@ class PanelCaches:
         _, layers, heads, _, head_dim = kv.keys.shape
         segment, held = segment_of(kv, blocks, start, rows)
         self._keep(
-            segment.buffer_info()[0],
+            segment,
             layers,
             heads,
             head_dim,

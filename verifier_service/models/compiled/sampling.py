@@ -1,4 +1,4 @@
-"""The compiled choice (sampling_native.c): the same tokens as core/sampling.py, sooner."""
+"""The compiled choice (verifier/sampling.c): the same tokens as core/sampling.py, sooner."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from foredraft.noise.streams import stream_key
-from verifier_service.model.native import library
+from foredraft_kernels.loader import load_kernels
 from verifier_service.rules.sampling import (
     HEAD_NATS,
     Choice,
-    Draw,
     GumbelArgmax,
+    RowSampling,
     choose,
     gumbel_argmax,
 )
@@ -33,13 +33,13 @@ _SURE_LEAD = 1e-9
 
 def best_argmax() -> GumbelArgmax:
     """Return the compiled argmax where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return gumbel_argmax if kernels is None else NativeArgmax(kernels)
 
 
 def best_choice() -> Choice:
     """Return the compiled choice where it was built, else the reference."""
-    kernels = library()
+    kernels = load_kernels()
     return choose if kernels is None else NativeChoice(kernels)
 
 
@@ -51,7 +51,9 @@ class NativeChoice:
         self._reference = partial(choose, argmax=NativeArgmax(kernels))
         self._room = np.empty(0)
 
-    def __call__(self, logits: npt.NDArray[np.float32], draws: Sequence[Draw]) -> list[int | None]:
+    def __call__(
+        self, logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]
+    ) -> list[int | None]:
         rows, vocabulary = logits.shape
         if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
             return self._reference(logits, draws)
@@ -94,7 +96,7 @@ class NativeArgmax:
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._draw = kernels.fd_draw
 
-    def __call__(self, z: npt.NDArray[np.float64], draws: Sequence[Draw]) -> list[int]:
+    def __call__(self, z: npt.NDArray[np.float64], draws: Sequence[RowSampling]) -> list[int]:
         tokens = []
         lead = ctypes.c_double()
         at = ctypes.byref(lead)

@@ -1,4 +1,4 @@
-"""A Llama-shaped model's weights as the compiled forward reads them (linear.h), packed once."""
+"""A Llama-shaped model's weights as the compiled forward reads them, packed once."""
 
 from __future__ import annotations
 
@@ -6,73 +6,14 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from verifier_service.models.compiled.panels import COLUMNS
-
-_pointer, _int64, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
-
-# linear.h: the inputs of a row in a cache line.
-LINE = 32
-_ALIGNMENT = 64
+from foredraft_kernels.memory import Arena, gate_interleaved
+from foredraft_kernels.structs import COLUMNS, LINE, VerifierLayer, VerifierLinear, VerifierModel
 
 
-class Linear(ctypes.Structure):
-    """linear.h's linear."""
-
-    _fields_ = (("panels", _pointer), ("bias", _pointer), ("in", _int64), ("out", _int64))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        ("attention_norm", _pointer),
-        ("mlp_norm", _pointer),
-        ("qkv", Linear),
-        ("out", Linear),
-        ("gate_up", Linear),
-        ("down", Linear),
-    )
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        ("hidden", _int64),
-        ("inner", _int64),
-        ("num_layers", _int64),
-        ("heads", _int64),
-        ("kv_heads", _int64),
-        ("head_dim", _int64),
-        ("eps", _float),
-        ("scale", _float),
-        ("embedding", _pointer),
-        ("cos", _pointer),
-        ("sin", _pointer),
-        ("norm", _pointer),
-        ("layers", ctypes.POINTER(_Layer)),
-        ("head", Linear),
-    )
-
-
-class Arena:
-    """Arrays behind each other in one allocation: in huge pages, and in the order of reading."""
-
-    def __init__(self, size: int) -> None:
-        raw = np.empty(size + _ALIGNMENT, dtype=np.uint8)
-        self._memory = raw[-raw.ctypes.data % _ALIGNMENT :]
-        self._used = 0
-
-    def put(self, tensor: torch.Tensor) -> int:
-        """Copy a bf16 or fp32 tensor in and return its address, a multiple of 64."""
-        contiguous = tensor.detach().contiguous()
-        flat = contiguous.view(torch.uint8).reshape(-1).numpy()
-        begin = self._used
-        self._used = begin + -(-flat.size // _ALIGNMENT) * _ALIGNMENT
-        assert self._used <= self._memory.size, "the arena is too small for the model"
-        self._memory[begin : begin + flat.size] = flat
-        return int(self._memory.ctypes.data) + begin
-
-
-def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> VerifierLinear:
     """Return bf16 weight [out, in] and bias [out] packed; out is filled with zeros up to COLUMNS.
 
     Raise ValueError where in is not a multiple of LINE.
@@ -83,15 +24,15 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
     filler = -out % COLUMNS
     filled = torch.nn.functional.pad(weight.detach(), (0, 0, 0, filler))
     panels = filled.view(-1, COLUMNS, width // 2, 2).transpose(1, 2)
-    at = arena.put(panels)
-    biases = None if bias is None else arena.put(torch.nn.functional.pad(bias, (0, filler)).float())
-    return Linear(at, biases, width, out + filler)
+    at = arena.put(panels.view(torch.int16).numpy())
+    biases = None if bias is None else arena.put(_fp32(torch.nn.functional.pad(bias, (0, filler))))
+    return VerifierLinear(at, biases, width, out + filler)
 
 
 class NativeWeights:
     """The packed weights of a transformers Llama-shaped model, whose layers lose their own.
 
-    `address` is that of forward.inl's model, valid as long as this lives.
+    `address` is that of C's model, valid as long as this lives.
     """
 
     def __init__(self, model: Any, head_dim: int) -> None:
@@ -101,15 +42,15 @@ class NativeWeights:
         cos, sin = _rotary_tables(base)
         # Room to spare: pages that are not touched take no memory.
         arena = self._arena = Arena(2 * numbers + 8 * cos.numel() + (4 << 20))
-        self._layers = (_Layer * len(base.layers))()
+        self._layers = (VerifierLayer * len(base.layers))()
         for to, layer in zip(self._layers, base.layers, strict=True):
             _pack_layer(arena, to, layer)
             layer.to("meta")
         self.vocabulary, self.hidden = self._embedding.shape
         self.positions = cos.shape[0]
-        # The layers behind which each row still has a state.
+        # The layers after which each row still has a state.
         self.inner = range(len(base.layers) - 1)
-        self._struct = _Model(
+        self._struct = VerifierModel(
             hidden=config.hidden_size,
             inner=config.intermediate_size,
             num_layers=len(base.layers),
@@ -121,22 +62,23 @@ class NativeWeights:
             layers=self._layers,
             head=pack(arena, model.lm_head.weight),
             embedding=self._embedding.data_ptr(),
-            cos=arena.put(cos),
-            sin=arena.put(sin),
-            norm=arena.put(base.norm.weight.float()),
+            cos=arena.put(_fp32(cos)),
+            sin=arena.put(_fp32(sin)),
+            norm=arena.put(_fp32(base.norm.weight)),
         )
         self.columns = int(self._struct.head.out)
         self.address = ctypes.addressof(self._struct)
 
 
-def _pack_layer(arena: Arena, to: _Layer, layer: Any) -> None:
+def _pack_layer(arena: Arena, to: VerifierLayer, layer: Any) -> None:
     attention, mlp = layer.self_attn, layer.mlp
-    to.attention_norm = arena.put(layer.input_layernorm.weight.float())
+    to.attention_norm = arena.put(_fp32(layer.input_layernorm.weight))
     to.qkv = pack(arena, *_side_by_side(attention.q_proj, attention.k_proj, attention.v_proj))
     to.out = pack(arena, *_side_by_side(attention.o_proj))
-    to.mlp_norm = arena.put(layer.post_attention_layernorm.weight.float())
+    to.mlp_norm = arena.put(_fp32(layer.post_attention_layernorm.weight))
     weight, bias = _side_by_side(mlp.gate_proj, mlp.up_proj)
-    to.gate_up = pack(arena, _interleaved(weight), None if bias is None else _interleaved(bias))
+    mixed = None if bias is None else gate_interleaved(bias)
+    to.gate_up = pack(arena, gate_interleaved(weight), mixed)
     to.down = pack(arena, *_side_by_side(mlp.down_proj))
 
 
@@ -147,16 +89,14 @@ def _side_by_side(*layers: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor 
     return torch.cat([x.weight.detach() for x in layers]), torch.cat(biases) if biases else None
 
 
-def _interleaved(gate_up: torch.Tensor) -> torch.Tensor:
-    """Reorder [2 inner, ...] so that a panel's columns are half of the gate, then what it gates."""
-    halves = gate_up.view(2, -1, COLUMNS // 2, *gate_up.shape[1:])
-    return halves.transpose(0, 1).reshape_as(gate_up)
-
-
 def _rotary_tables(base: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cos and sin as the model itself computes and rounds them: fp32 [positions, D / 2]."""
     positions = torch.arange(base.config.max_position_embeddings)[None]
     like = torch.empty(0, dtype=base.embed_tokens.weight.dtype)
     cos, sin = base.rotary_emb(like, positions)
     half = cos.shape[-1] // 2
-    return cos[0, :, :half].float().contiguous(), sin[0, :, :half].float().contiguous()
+    return cos[0, :, :half], sin[0, :, :half]
+
+
+def _fp32(tensor: torch.Tensor) -> npt.NDArray[np.float32]:
+    return tensor.detach().float().numpy()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_service.bridge import reading
@@ -14,6 +14,7 @@ from drafter_service.bridge.pair import Pair
 from drafter_service.bridge.reading import Reading
 from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.proposals.prefix_chain import common
+from tests.support.examples import examples
 from tests.support.tokenizers_by_hand import (
     AB,
     ABC,
@@ -42,7 +43,7 @@ from tests.support.tokenizers_by_hand import (
 
 
 def reading_of(pair: Pair, tokens: Sequence[int]) -> list[int]:
-    return Reading(pair.drafter).read(pair.heard(tokens))
+    return Reading(pair.drafter).read(pair.bytes_of(tokens))
 
 
 def test_a_text_is_read_in_the_drafters_tokens(pair: Pair) -> None:
@@ -86,7 +87,7 @@ PIECES = st.lists(
 ).map(b" ".join)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.tuples(st.integers(0, 400), st.one_of(PIECES, st.binary())), max_size=8))
 def test_what_is_read_says_the_text(edits: list[tuple[int, bytes]]) -> None:
     drafter, _ = two()

@@ -9,11 +9,6 @@ from drafter_service.models.port import BlockRequest
 from tests.support.embedded_drafter import CONFIG, TEXT, fresh, model, same, served
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def drafter():
     return served(FloatLinear)

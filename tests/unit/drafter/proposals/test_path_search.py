@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture, Uniform
@@ -12,6 +12,7 @@ from drafter_service.proposals.context_ngram import ContextNgram
 from drafter_service.proposals.lattice import NEVER, prune
 from drafter_service.proposals.path_search import SearchParams, beam_search
 from tests.support.drafters import EOS, blocks, scores_of
+from tests.support.examples import examples
 
 VOCAB = 8
 CONTEXT = (3, 1, 2, 3, 1, 2, 4)
@@ -55,7 +56,7 @@ def brute_force(lattice, scorer, weight, temperature):
 
 
 @pytest.mark.parametrize("kind", ["uniform", "edge", "context", "mixture"])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     scores=blocks(),
     weight=st.sampled_from([0.0, 0.3, 1.0]),

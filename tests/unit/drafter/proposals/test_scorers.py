@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture, Uniform
@@ -12,7 +12,8 @@ from drafter_service.proposals.path_search import SearchParams, beam_search
 from drafter_service.proposals.proxies.kenlm import KenLMScorer
 from drafter_service.proposals.proxies.ngram_table import NgramTable
 from drafter_service.proposals.proxies.static_ngram import StaticNgram
-from tests.support.ngram_table_oracle import score
+from tests.support.examples import examples
+from tests.support.oracles.ngram_table import score
 from training.proxy.arpa import Words, save_arpa
 from training.proxy.kneser_ney import count_ngrams, estimate
 
@@ -44,7 +45,7 @@ def naive(text, history, word, order, a, window):
 texts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=30)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(texts, texts, st.integers(1, 4), st.integers(1, 40))
 def test_context_ngram_is_the_interpolated_count(text, path, order, window):
     model = ContextNgram(VOCAB, order, window, pseudocount=0.5)

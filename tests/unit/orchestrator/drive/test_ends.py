@@ -12,12 +12,12 @@ from foredraft.errors import (
 from foredraft.types import DraftBlock
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import StepEvent
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     ScriptedDrafter,
     ScriptedVerifier,
     request,
 )
-from tests.support.running import FIXED, run, wrong
+from tests.support.orchestrator.running import FIXED, run, wrong
 from tests.support.waiting import DEADLINE_S, turns
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import (
@@ -15,7 +15,8 @@ from foredraft.errors import (
 )
 from foredraft.types import DraftBlock, Propose
 from orchestrator.length.config import FixedConfig
-from tests.support.peers import (
+from tests.support.examples import examples
+from tests.support.orchestrator.peers import (
     ScriptedDrafter,
     ScriptedVerifier,
     config,
@@ -24,12 +25,12 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.running import FIXED, run
+from tests.support.orchestrator.running import FIXED, run
 
 FAULTS = (None, None, None, "lost", "late", "wrong", "guess", "nonsense", "short")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     drafting=st.lists(st.sampled_from(FAULTS), min_size=1, max_size=12),
     verifying=st.lists(

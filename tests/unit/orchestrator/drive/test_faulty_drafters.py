@@ -14,7 +14,7 @@ from foredraft.errors import (
 )
 from foredraft.types import DraftBlock, DraftOpened, Propose
 from orchestrator.config import BreakerConfig
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     ScriptedDrafter,
     ScriptedVerifier,
@@ -23,7 +23,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.running import FIXED, a_millisecond, next_round, run
+from tests.support.orchestrator.running import FIXED, a_millisecond, next_round, run
 
 
 async def test_a_late_draft_makes_one_round_plain_and_speculation_resumes() -> None:

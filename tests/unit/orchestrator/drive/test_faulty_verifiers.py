@@ -12,7 +12,7 @@ from foredraft.errors import (
     Unavailable,
 )
 from orchestrator.drive.pipeline import generate
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
     Collected,
@@ -21,7 +21,7 @@ from tests.support.peers import (
     plain,
     request,
 )
-from tests.support.running import FIXED, run, wrong
+from tests.support.orchestrator.running import FIXED, run, wrong
 
 
 @pytest.mark.parametrize("decided", [False, True])

@@ -17,7 +17,7 @@ from foredraft.types import (
 )
 from orchestrator.drive.lease import LeaseClient, LeaseStream, Reachable
 from orchestrator.session.session import Session
-from tests.support.peers import MODEL, PROMPT, config, request
+from tests.support.orchestrator.peers import MODEL, PROMPT, config, request
 
 SETTINGS = config(verifier_led_rounds=8, draft_deadline_ms=0.05)
 

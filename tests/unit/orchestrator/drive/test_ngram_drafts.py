@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-import tests.support.peers as scripted
+import tests.support.orchestrator.peers as scripted
 from foredraft.types import DraftBlock, Proposal, Propose
 from orchestrator.config import NgramConfig
 from orchestrator.length.config import FixedConfig
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     ScriptedDrafter,
     ScriptedVerifier,
     config,
     request,
     true_block,
 )
-from tests.support.running import run, wrong
+from tests.support.orchestrator.running import run, wrong
 
 SWITCHED_ON = NgramConfig(enabled=True, min_expected_tokens=3.0, pseudocounts=(0.01,))
 NGRAM = config(proposal=Proposal.TREE, adl=FixedConfig(k=4), ngram=SWITCHED_ON)

@@ -11,7 +11,7 @@ from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propos
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import StepEvent, Summary
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     PROMPT,
     Collected,
     ScriptedDrafter,
@@ -20,7 +20,7 @@ from tests.support.peers import (
     request,
     true_block,
 )
-from tests.support.running import FIXED, run, wrong
+from tests.support.orchestrator.running import FIXED, run, wrong
 from tests.support.waiting import turns
 
 

@@ -15,7 +15,7 @@ from orchestrator.session.compatibility import (
     same_target,
     why_incompatible,
 )
-from tests.support.peers import (
+from tests.support.orchestrator.peers import (
     MODEL,
     VOCAB,
     ScriptedDrafter,
@@ -23,7 +23,7 @@ from tests.support.peers import (
     request,
     true_block,
 )
-from tests.support.running import run
+from tests.support.orchestrator.running import run
 
 BASE = Base("s", 0, 1, 1)
 

@@ -20,8 +20,8 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
-from tests.support.peers import MODEL, PROMPT, continuation, decide, request
-from tests.support.sessions import run_ahead
+from tests.support.orchestrator.peers import MODEL, PROMPT, continuation, decide, request
+from tests.support.orchestrator.sessions import run_ahead
 
 WIDTH = 2
 TARGET = replace(MODEL, features_hash="f", features_width=WIDTH)

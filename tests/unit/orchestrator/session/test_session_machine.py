@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -30,7 +29,8 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
-from tests.support.peers import (
+from tests.support.examples import examples
+from tests.support.orchestrator.peers import (
     MODEL,
     PROMPT,
     VOCAB,
@@ -41,7 +41,7 @@ from tests.support.peers import (
     true_block,
     wrong_at,
 )
-from tests.support.sessions import run_ahead
+from tests.support.orchestrator.sessions import run_ahead
 
 pick = st.integers(0, 1 << 16)
 
@@ -159,10 +159,10 @@ class SessionMachine(RuleBasedStateMachine):
     # The drafter's side.
 
     @precondition(lambda self: self.running)
-    @rule(max_block=st.integers(1, 16))
-    def drafter_opens(self, max_block: int) -> None:
+    @rule(max_draft_tokens=st.integers(1, 16))
+    def drafter_opens(self, max_draft_tokens: int) -> None:
         self.named = list(self.session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED).prefix)
-        self.session.drafter_opened(DraftOpened(MODEL, max_block))
+        self.session.drafter_opened(DraftOpened(MODEL, max_draft_tokens))
 
     @rule()
     def drafter_is_lost(self) -> None:
@@ -243,5 +243,5 @@ class SessionMachine(RuleBasedStateMachine):
         assert self.session.generated == self.plain
 
 
-SessionMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+SessionMachine.TestCase.settings = examples(150, stateful_step_count=60)
 TestSessionMachine = SessionMachine.TestCase

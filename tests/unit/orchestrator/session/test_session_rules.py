@@ -17,8 +17,8 @@ from foredraft.types import (
     Verdict,
 )
 from orchestrator.session.session import Session
-from tests.support.peers import MODEL, PROMPT, request
-from tests.support.sessions import answer, ask, commit, opened_session, run_ahead
+from tests.support.orchestrator.peers import MODEL, PROMPT, request
+from tests.support.orchestrator.sessions import answer, ask, commit, opened_session, run_ahead
 
 
 def test_a_block_for_the_committed_prefix_is_verified_whole() -> None:

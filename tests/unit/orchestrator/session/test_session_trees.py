@@ -9,7 +9,7 @@ import pytest
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import DraftBlock, Origin, Propose, Round, Verdict
 from orchestrator.session.session import Session
-from tests.support.sessions import ask, commit, opened_session, run_ahead
+from tests.support.orchestrator.sessions import ask, commit, opened_session, run_ahead
 
 #  prefix - 7 - 9 - 12
 #     |     `-- 10

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foredraft.errors import InvalidRequest, Overloaded
+from tests.support.examples import examples
 from verifier_service.kv.block_pool import BlockPool, Digests
 from verifier_service.kv.block_table import KvBlocks
 
@@ -213,4 +214,4 @@ class Interleaving(RuleBasedStateMachine):
 
 
 TestInterleaving = Interleaving.TestCase
-TestInterleaving.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestInterleaving.settings = examples(150, stateful_step_count=40)

@@ -187,6 +187,7 @@ def test_large_passes_are_not_recorded(loaded):
     assert recorder.recorded == 0
 
 
+@pytest.mark.slow
 def test_all_shapes_are_recorded_before_a_session_waits(loaded):
     recorder = Counting()
     model = paged(loaded, recorder)

@@ -28,11 +28,6 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (6, 2, 32), (7, 1, 64)])
 def test_ragged_batches_and_chunked_prefill(heads, kv_heads, head_dim):
     pair = Pair(flex((), LONGEST, "cpu"), heads=heads, kv_heads=kv_heads, head_dim=head_dim)

@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.features.fusion import read_fusion
+from foredraft_kernels.loader import load_kernels, supported_isas
 from tests.support.families.dflash import (
     HIDDEN,
     VOCAB,
@@ -24,14 +25,13 @@ from tests.support.families.dflash import (
 )
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.model.native import isas, library
 from verifier_service.models.compiled.forward import NativeForward
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 from verifier_service.models.transformers_forward import TransformersForward
 
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
+KERNELS = load_kernels()
+ISAS = supported_isas(KERNELS, "bf16") if KERNELS else []
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
-def test_the_compiled_forward_tells_what_that_of_transformers_does(
+def test_the_compiled_forward_returns_the_states_of_transformers(
     small: tuple[Path, Path],
 ) -> None:
     target, drafter = small
@@ -157,14 +157,14 @@ def test_the_compiled_forward_tells_what_that_of_transformers_does(
     ("rows", "layers", "what"),
     [([3], (0,), "row"), ([-1], (0,), "row"), ([0], (2, 0), "layers"), ([0], (3,), "layers")],
 )
-def test_what_cannot_be_told_of_never_reaches_c(
+def test_states_that_are_not_there_are_refused_before_c(
     small: tuple[Path, Path], rows: list[int], layers: tuple[int, ...], what: str
 ) -> None:
     model = load_target(config_of(*small))
     assert isinstance(model.passes, NativeForward)
     flat = model.flat([Segment(model.pool.take(1), 0, [5, 6, 7], 1)])
     with pytest.raises(ValueError, match=what):
-        model.passes.told(flat, rows, layers)
+        model.passes.hidden_states(flat, rows, layers)
 
 
 def test_of_the_last_layer_transformers_forward_tells(

@@ -40,11 +40,6 @@ def torchao() -> Any:
     return pytest.importorskip("torchao", reason="the quant extra is not installed")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny(tmp_path_factory.mktemp("target"))

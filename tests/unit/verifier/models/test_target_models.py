@@ -26,11 +26,11 @@ from transformers import (
 from foredraft.decoding.tree import branch
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import eos_token_ids
+from foredraft_kernels.loader import load_kernels
 from tests.support.tiny_models import KINDS, SIZES, in_chunks, own_logits, write_tiny
 from tests.support.verifiers import VOCAB, CountingModel
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine, load_target
-from verifier_service.model.native import library
 from verifier_service.models import numerics
 from verifier_service.models.attention.reference import KvShape, MatmulAttention, Rows
 from verifier_service.models.checkpoint import windows
@@ -45,12 +45,9 @@ TEXT = np.random.default_rng(0).integers(0, 256, 120).tolist()
 needs_bf16 = pytest.mark.skipif(
     not numerics.native_bf16(), reason="this CPU has no native bf16 arithmetic"
 )
-needs_kernels = pytest.mark.skipif(library() is None, reason="the native kernels were not built")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
+needs_kernels = pytest.mark.skipif(
+    load_kernels() is None, reason="the native kernels were not built"
+)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -129,7 +126,7 @@ def test_bf16_stays_near_transformers(checkpoint, forward):
     assert error < 1.5 * theirs
 
 
-@pytest.mark.parametrize("attention", ["auto", "flex"])
+@pytest.mark.parametrize("attention", ["auto", pytest.param("flex", marks=pytest.mark.slow)])
 def test_fp16_stays_near_transformers(checkpoint, attention):
     fields = {"dtype": "fp16", "attention": attention, "kv_tokens": 1024}
     model = load_target(VerifierConfig(model=checkpoint, **fields))
@@ -194,7 +191,7 @@ def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
         for n in (heads, kv_heads, kv_heads)
     )
     shape = KvShape(2, kv_heads, head_dim, dtype, torch.device("cpu"))
-    native, reference = NativeAttention(library()), MatmulAttention()
+    native, reference = NativeAttention(load_kernels()), MatmulAttention()
     # In blocks of the pool in any order.
     table = [5, 0, 3]
     whole = [Rows(native.alloc(shape, 6, 64), table, 0, 0, rows)]
@@ -220,7 +217,7 @@ def test_the_kernel_computes_attention(dtype, heads, kv_heads, head_dim):
 @needs_kernels
 def test_a_nan_in_a_query_comes_out():
     shape = KvShape(1, 1, 32, torch.float32, torch.device("cpu"))
-    native = NativeAttention(library())
+    native = NativeAttention(load_kernels())
     q = torch.zeros(1, 2, 32)
     q[0, 1, 5] = float("nan")
     k = torch.ones(1, 2, 32)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from foredraft.decoding.tree import ROOT, branch
+from foredraft_kernels.loader import load_kernels
+from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.model.native import library
 from verifier_service.models import numerics
 from verifier_service.models.attention.reference import KvShape, MatmulAttention, Rows
 from verifier_service.models.compiled.attention import NativeAttention
@@ -23,12 +24,9 @@ VOCAB = 4096
 needs_bf16 = pytest.mark.skipif(
     not numerics.native_bf16(), reason="this CPU has no native bf16 arithmetic"
 )
-needs_kernels = pytest.mark.skipif(library() is None, reason="the native kernels were not built")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
+needs_kernels = pytest.mark.skipif(
+    load_kernels() is None, reason="the native kernels were not built"
+)
 
 
 @pytest.fixture(
@@ -127,7 +125,7 @@ def test_the_kernel_follows_branches(dtype, heads, kv_heads, head_dim):
     )
     shape = KvShape(2, kv_heads, head_dim, dtype, torch.device("cpu"))
     parents = random_tree(np.random.default_rng(0), nodes)
-    native, reference = NativeAttention(library()), MatmulAttention()
+    native, reference = NativeAttention(load_kernels()), MatmulAttention()
     found = []
     for backend in (native, reference):
         batch = [Rows(backend.alloc(shape, 2, 64), [1, 0], 0, 0, rows, parents)]
@@ -147,7 +145,7 @@ def test_the_kernel_follows_branches(dtype, heads, kv_heads, head_dim):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_both_caches_keep_the_same_rows(dtype):
     shape = KvShape(2, 3, 32, dtype, torch.device("cpu"))
-    native, reference = NativeAttention(library()), MatmulAttention()
+    native, reference = NativeAttention(load_kernels()), MatmulAttention()
     ours, theirs = native.alloc(shape, 3, 64), reference.alloc(shape, 3, 64)
     generator = torch.Generator().manual_seed(0)
     for their, our in ((theirs.keys, ours.keys.transpose(3, 4)), (theirs.values, ours.values)):
@@ -164,8 +162,10 @@ def test_both_caches_keep_the_same_rows(dtype):
     assert torch.equal(after, before[:, :, moved])
 
 
-def test_exact_is_not_claimed_where_trees_differ(monkeypatch):
-    model = load_target(VerifierConfig(model=TARGET, attention="matmul"))
+@needs_kernels
+def test_exact_is_not_claimed_where_trees_differ(tmp_path, monkeypatch):
+    model = load_target(VerifierConfig(model=write_tiny(tmp_path)))
+    assert numerics.measure(model) == "exact"
     forward = model.forward
 
     def blind(segments):

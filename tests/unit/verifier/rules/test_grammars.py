@@ -70,7 +70,7 @@ def spoken(
     """A text to its EOS, by drafts cut from truth with a wrong token in them, or plainly."""
     model = Noise()
     engine = VerifierEngine(model, kv_of(model), grammars=grammars)
-    handle = engine.open(asking(CALL, sampling), engine.guide(CALL))
+    handle = engine.open(asking(CALL, sampling), engine.matcher(CALL))
     text, number = list(PROMPT), 0
     while EOS not in text[3:]:
         while engine.has_work:
@@ -96,16 +96,16 @@ def test_a_text_follows_its_grammar_and_drafts_change_nothing(
 
 
 def test_a_guide_is_as_it_was_after_any_branch(grammars: TokenGrammars) -> None:
-    guide = grammars.guide(CALL)
-    before = guide.allowed([()])[0]
+    matcher = grammars.matcher(CALL)
+    before = matcher.allowed([()])[0]
     ids = TOKENIZER.encode("f(abc)").ids
-    ended = guide.allowed([(), ids])[1]
+    ended = matcher.allowed([(), ids])[1]
     assert np.flatnonzero(ended).tolist() == [EOS]
-    assert not guide.allowed([(), [*ids, EOS, EOS]])[1][1:].any()
-    guide.allowed([(), [ids[0], 99, 99]])
-    assert (guide.allowed([()])[0] == before).all()
-    guide.extend(ids[0])
-    assert not (guide.allowed([()])[0] == before).all()
+    assert not matcher.allowed([(), [*ids, EOS, EOS]])[1][1:].any()
+    matcher.allowed([(), [ids[0], 99, 99]])
+    assert (matcher.allowed([()])[0] == before).all()
+    matcher.extend(ids[0])
+    assert not (matcher.allowed([()])[0] == before).all()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_guide_is_as_it_was_after_any_branch(grammars: TokenGrammars) -> None:
 )
 def test_what_is_no_grammar_is_refused(grammars: TokenGrammars, grammar: Grammar) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        grammars.guide(grammar)
+        grammars.matcher(grammar)
     assert refused.value.param == "grammar"
 
 
@@ -175,12 +175,12 @@ def test_where_the_time_is_up_a_draft_is_cut_and_the_text_the_same() -> None:
     # Every look at the clock is a second later.
     late = TokenGrammars(found, VOCAB, [EOS], clock=itertools.count().__next__)
     plain = spoken(late, SamplingParams(), ())
-    assert len(late.guide(CALL).allowed([(), (A,), (A, A)])) == 1
+    assert len(late.matcher(CALL).allowed([(), (A,), (A, A)])) == 1
     assert spoken(late, SamplingParams(), (*plain, EOS)) == plain
 
 
 class Dear:
-    """A guide that allows everything and takes a second for it."""
+    """A matcher that allows everything and takes a second for it."""
 
     seconds = 1.0
 

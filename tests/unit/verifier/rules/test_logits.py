@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from foredraft.errors import InvalidRequest
 from foredraft.types import LogitsParams, SamplingParams, TokenLogprobs
 from tests.support.verifiers import RandomModel, make_engine, opening, round_after, verdict_of
-from verifier_service.rules.logits import Shaper
+from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
 
 INF = math.inf
 ROW = (1.0, -1.0, 2.0, 0.5)
 
 
-def shaped(
+def processed(
     params: LogitsParams,
     text: tuple[int, ...] = (),
     branch: tuple[int, ...] = (),
     stops: frozenset[int] = frozenset(),
 ) -> list[float]:
     rows = np.array([ROW], dtype=np.float32)
-    Shaper(params, stops, len(ROW), text).shape(rows, [branch])
+    LogitsProcessors(params, stops, len(ROW), text).apply(rows, [branch])
     return rows[0].tolist()
 
 
@@ -48,12 +48,12 @@ def shaped(
 def test_each_rule_by_hand(
     params: LogitsParams, text: tuple[int, ...], branch: tuple[int, ...], expected: list[float]
 ) -> None:
-    assert shaped(params, text, branch, frozenset({2})) == expected
+    assert processed(params, text, branch, frozenset({2})) == expected
 
 
 def test_a_session_that_asks_for_nothing_is_left_alone() -> None:
-    shaper = Shaper(LogitsParams(prompt_len=3), frozenset({1}), 1 << 30, (0, 1, 2))
-    assert shaper.idle
+    processors = LogitsProcessors(LogitsParams(prompt_len=3), frozenset({1}), 1 << 30, (0, 1, 2))
+    assert processors.idle
 
 
 all_params = st.builds(
@@ -75,7 +75,7 @@ def test_a_branch_counts_as_text(
     params: LogitsParams, text: tuple[int, ...], branch: tuple[int, ...]
 ) -> None:
     stops = frozenset({1})
-    assert shaped(params, text, branch, stops) == shaped(params, text + branch, (), stops)
+    assert processed(params, text, branch, stops) == processed(params, text + branch, (), stops)
 
 
 def test_logprobs_by_hand() -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.types import Acceptance, Candidates, SamplingParams, Verdict
+from tests.support.examples import examples
 from tests.support.verifiers import (
     RandomModel,
     finish,
@@ -56,7 +57,7 @@ def played(acceptance, sampling=WARM, *, rounds=8, state=0, name="s", with_q=Tru
         text += [*tokens[: answer.accepted], *answer.next_tokens]
         verdicts.append((answer.accepted, answer.next_tokens, answer.path))
         # KV holds the committed tokens but the last.
-        engine.tidy()
+        engine.compact()
         assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     return text, verdicts
 
@@ -76,7 +77,7 @@ def test_the_rules_decide_differently(acceptance):
 
 
 @given(st.integers(0, 10_000), st.sampled_from(OTHERS), st.booleans())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_at_temperature_0_every_rule_is_coupled(state, acceptance, with_q):
     greedy = SamplingParams()
     assert played(acceptance, greedy, state=state, with_q=with_q) == played(

@@ -6,11 +6,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import Overloaded
 from foredraft.types import SamplingParams, TokenLogprobs, Verdict
+from tests.support.examples import examples
 from tests.support.verifiers import (
     BLOCK,
     CountingModel,
@@ -72,11 +73,11 @@ def test_other_salts_share_nothing_and_prompt_logprobs_are_heard_in_full() -> No
     for number in range(2):
         asked = opening(PROMPT, session_id=f"s{number}")
         salted = engine.open(replace(asked, cache_salt=str(number)))
-        heard = engine.open(replace(asked, logprobs=1, prompt_logprobs=True))
-        engine.submit(heard, round_after(PROMPT, session_id=f"s{number}"))
-        told.append(finish(engine)[heard].prompt_logprobs)
+        prompt_logprobs = engine.open(replace(asked, logprobs=1, prompt_logprobs=True))
+        engine.submit(prompt_logprobs, round_after(PROMPT, session_id=f"s{number}"))
+        told.append(finish(engine)[prompt_logprobs].prompt_logprobs)
         engine.close(salted)
-        engine.close(heard)
+        engine.close(prompt_logprobs)
     assert engine.kv.shared_tokens == 0
     assert len(told[0]) == len(PROMPT) - 1 and told[0] == told[1]
 
@@ -97,7 +98,7 @@ def test_an_idle_session_gives_way_and_reads_its_text_again() -> None:
     assert engine.preempted == 2
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1.0, 2.0, 4.0]),

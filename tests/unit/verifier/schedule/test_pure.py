@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from foredraft.rpc.busy import BusyMeter
 from verifier_service.rules.acceptance import keep_while_equal
-from verifier_service.schedule.batching import Share, Work, plan
+from verifier_service.schedule.batching import PendingRows, ScheduledRows, schedule
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_a_choice_is_needed_for_every_row():
 
 
 WORK = st.lists(
-    st.builds(Work, st.just(0), st.integers(0, 400), st.integers(0, 30)), max_size=12
+    st.builds(PendingRows, st.just(0), st.integers(0, 400), st.integers(0, 30)), max_size=12
 ).map(lambda items: [item._replace(key=i) for i, item in enumerate(items)])
 
 
 @given(WORK, st.integers(31, 300), st.integers(1, 64))
 def test_a_plan_fits_and_moves(work, row_budget, prefill_rows):
     prefill_rows = min(prefill_rows, row_budget)
-    shares = plan(work, row_budget=row_budget, prefill_rows=prefill_rows)
+    shares = schedule(work, row_budget=row_budget, prefill_rows=prefill_rows)
     by_key = {item.key: item for item in work}
     assert len({share.key for share in shares}) == len(shares)
     assert sum(share.rows for share in shares) <= max(row_budget, 30 + prefill_rows)
@@ -77,18 +77,26 @@ def test_a_plan_fits_and_moves(work, row_budget, prefill_rows):
 
 
 def test_rounds_go_first_and_prefill_takes_the_rest():
-    work = [Work(1, 500, 5), Work(2, 0, 17), Work(3, 0, 1), Work(4, 10, 3), Work(5, 0, 0)]
-    assert plan(work, row_budget=128, prefill_rows=64) == [
-        Share(2, 17, True),
-        Share(3, 1, True),
-        Share(1, 110, False),
+    work = [
+        PendingRows(1, 500, 5),
+        PendingRows(2, 0, 17),
+        PendingRows(3, 0, 1),
+        PendingRows(4, 10, 3),
+        PendingRows(5, 0, 0),
     ]
-    assert plan([Work(4, 10, 3)], row_budget=128, prefill_rows=64) == [Share(4, 13, True)]
+    assert schedule(work, row_budget=128, prefill_rows=64) == [
+        ScheduledRows(2, 17, True),
+        ScheduledRows(3, 1, True),
+        ScheduledRows(1, 110, False),
+    ]
+    assert schedule([PendingRows(4, 10, 3)], row_budget=128, prefill_rows=64) == [
+        ScheduledRows(4, 13, True)
+    ]
 
 
 def test_a_round_beyond_the_budget_goes_alone():
-    work = [Work(1, 0, 50), Work(2, 0, 50)]
-    assert plan(work, row_budget=40, prefill_rows=8) == [Share(1, 50, True)]
+    work = [PendingRows(1, 0, 50), PendingRows(2, 0, 50)]
+    assert schedule(work, row_budget=40, prefill_rows=8) == [ScheduledRows(1, 50, True)]
 
 
 def test_busy_is_a_share_of_the_last_seconds():

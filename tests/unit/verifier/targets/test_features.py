@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.decoding.prefix import hash_prefix
@@ -17,17 +17,15 @@ from foredraft.errors import InvalidRequest, Overloaded
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
 from foredraft.types import SamplingParams, Verdict, VerifyOpen
+from tests.support.examples import examples
 from tests.support.families.dflash import HIDDEN, write_drafter, write_target
 from tests.support.verifiers import BLOCK, RandomModel, finish, make_engine, opening, round_after
 from verifier_service.config import FeaturesConfig, VerifierConfig
 from verifier_service.load import load_engine
-from verifier_service.model.native import isas, library
-from verifier_service.models.fast_torch import FusedModel
+from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.port import Segment
 
 WIDTH = 2
-KERNELS = library()
-ISAS = isas(KERNELS) if KERNELS else []
 
 
 def features_of(text: Sequence[int], start: int = 0) -> bytes:
@@ -108,7 +106,7 @@ def test_how_many_are_not_asked_for_is_checked() -> None:
     assert refused.value.param == "features_from"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.sampled_from([1.0, 3.0]))
 def test_whatever_happens_each_committed_token_is_told_of_once(
     seed: int, overcommit: float

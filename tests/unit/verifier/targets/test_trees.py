@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import InvalidRequest
 from foredraft.types import SamplingParams
+from tests.support.examples import examples
 from tests.support.verifiers import (
     CountingModel,
     RandomModel,
@@ -48,7 +49,7 @@ def test_the_verdict_on_a_tree(draft, parents, path, text):
     assert (answer.path, committed(request, answer)) == (path, text)
     assert answer.accepted == len(text) - 1
     # Once tidied, KV holds the committed tokens but the last.
-    engine.tidy()
+    engine.compact()
     whole = (1, 2, 3, *text)
     assert model.text(engine.kv.table(handle), len(whole) - 1) == list(whole[:-1])
     forwards = len(model.batches)
@@ -96,7 +97,7 @@ TREES = st.lists(st.tuples(st.integers(0, TINY - 1), st.integers(-1, 30)), max_s
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.tuples(TREES, TREES), min_size=1, max_size=6),
     st.sampled_from([0.0, 1.0]),
@@ -119,7 +120,7 @@ def test_trees_commit_the_text_of_plain_decoding(rounds, temperature, seed):
             for handle, answer in engine.step():
                 text = texts[handle][1]
                 text += committed(requests[handle], answer)
-                engine.tidy()
+                engine.compact()
                 assert model.text(engine.kv.table(handle), len(text) - 1) == text[:-1]
     for prefix, (name, text) in zip(((0, 1), (2,)), texts.values(), strict=True):
         asked = opening(prefix, session_id=name, new=90, sampling=sampling)

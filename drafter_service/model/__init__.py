@@ -1,1 +1,0 @@
-"""Drafter networks, in plain torch: shared by training and by the service."""

@@ -1,0 +1,122 @@
+/* From logits to candidates, and the edge scores between neighbouring slots' candidates. */
+#include "rows.h"
+
+#define GROUPS MAX_CANDIDATES
+
+/* A number that at least `count` logits reach, and not many more: the count-th largest of the
+ * greatest of 64 groups of them. */
+INLINE float threshold(const float *tops, int64_t count) {
+    float least = INFINITY;
+    for (int i = 0; i < GROUPS; i++) {
+        int above = 0;
+        for (int g = 0; g < GROUPS; g += LANES)
+            above += __builtin_popcount(compared(load(tops + g), all(tops[i]), _CMP_GT_OQ));
+        if (above < count && tops[i] < least) least = tops[i];
+    }
+    return least;
+}
+
+/* Write the M best of n found logits, best first, ties by token; found is readable up to a multiple
+ * of LANES and holds -inf there. */
+INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t M, float shift,
+                      int64_t *tokens, float *log_q) {
+    for (int64_t i = 0; i < n; i++) {
+        floats mine = all(found[i]);
+        int64_t rank = 0;
+        for (int64_t j = 0; j < n; j += LANES) {
+            floats others = load(found + j);
+            int64_t before = i - j < 0 ? 0 : i - j > LANES ? LANES : i - j;
+            uint32_t equal = compared(others, mine, _CMP_EQ_OQ) & ((1u << before) - 1);
+            rank += __builtin_popcount(compared(others, mine, _CMP_GT_OQ) | equal);
+        }
+        if (rank < M) {
+            tokens[rank] = ids[i];
+            log_q[rank] = found[i] - shift;
+        }
+    }
+}
+
+/* Write a slot's candidates, the mask token never among them, EOS always, and their log q.
+ *
+ * logits [vocab] are changed; scratch has room for vocab + LANES floats and as many int32. Where
+ * the logits are not finite, neither is log_q, and the tokens are any.
+ */
+static void best_candidates(const model *m, float *logits, void *scratch, int64_t *tokens,
+                            float *log_q) {
+    int64_t V = m->vocab, M = m->candidates, n = 0;
+    float *found = scratch;
+    int32_t *ids = (int32_t *)(found + V + LANES);
+    logits[m->mask] = -INFINITY;
+    floats tops[GROUPS / LANES], sum[VECTORS] = {zeros()};
+    for (int g = 0; g < GROUPS / LANES; g++) tops[g] = all(-INFINITY);
+    for (int64_t v = 0; v < V; v += GROUPS)
+        for (int g = 0; g < GROUPS / LANES; g++)
+            tops[g] = larger_of(tops[g], load(logits + v + g * LANES));
+    floats top = tops[0];
+    for (int g = 1; g < GROUPS / LANES; g++) top = larger_of(top, tops[g]);
+    float most = largest_of(top), bar = threshold((const float *)tops, M);
+    for (int64_t v = 0; v < V; v += LANES) {
+        floats x = load(logits + v);
+        sum[v / LANES % VECTORS] += exp2_lanes(fused(x, all(LOG2_E), all(-most * LOG2_E)));
+        uint32_t hits = compared(x, all(bar), _CMP_GE_OQ);
+        for (; hits; hits &= hits - 1, n++) {
+            ids[n] = (int32_t)(v + __builtin_ctz(hits));
+            found[n] = logits[ids[n]];
+        }
+    }
+    float log_sum = most + logf(sum_of_sixteen(sum));
+    if (!isfinite(log_sum)) {
+        for (int64_t i = 0; i < M; i++) {
+            tokens[i] = m->eos;
+            log_q[i] = NAN;
+        }
+        return;
+    }
+    store(found + n, all(-INFINITY));
+    sort_best(found, ids, n, M, log_sum, tokens, log_q);
+    for (int64_t i = 0; i < M; i++)
+        if (tokens[i] == m->eos) return;
+    tokens[M - 1] = m->eos;
+    log_q[M - 1] = logits[m->eos] - log_sum;
+}
+
+/* (gate + bias) * previous for two vectors of dimensions, in bf16. */
+INLINE ints gated_pair(const float *gate, const float *bias, const uint16_t *previous) {
+    floats first = load(gate) + load(bias), second = load(gate + LANES) + load(bias + LANES);
+    return pack_bf16(first * load_bf16(previous), second * load_bf16(previous + LANES));
+}
+
+/* Write one slot's edge scores [num_previous, M]: what each of `following` [M] gets for coming
+ * after each of `previous`. gate [rank] is the slot's, without its bias. */
+static void edge_scores(const model *m, const float *gate, const int64_t *previous,
+                        int64_t num_previous, const int64_t *following, float *out) {
+    int64_t M = m->candidates, rank = m->rank, units = rank / 2;
+    _Alignas(64) uint32_t next[MAX_EDGE_RANK / 2 * COLUMNS];
+    _Alignas(64) uint16_t before[MAX_CANDIDATES * MAX_EDGE_RANK];
+    _Alignas(64) float scores[MAX_ROWS * COLUMNS];
+    multiplier *const *multiply = bf16_products();
+    for (int64_t i = 0; i < num_blocks(num_previous); i++) {
+        block b = block_at(num_previous, i);
+        for (int64_t r = 0; r < b.rows; r++) {
+            const uint16_t *from = m->edge_previous + previous[b.first + r] * rank;
+            uint16_t *to = before + b.first * rank;
+            for (int64_t d = 0; d < rank; d += 2 * LANES)
+                store_ints(to + at_line(b.rows, r, d),
+                           gated_pair(gate + d, m->edge_bias + d, from + d));
+        }
+    }
+    for (int64_t c = 0; c < M; c += COLUMNS) {
+        int64_t width = M - c < COLUMNS ? M - c : COLUMNS;
+        for (int64_t i = 0; i < width; i++) {
+            const uint16_t *from = m->edge_next + following[c + i] * rank;
+            for (int64_t u = 0; u < units; u++) memcpy(next + u * COLUMNS + i, from + 2 * u, 4);
+        }
+        for (int64_t i = 0; i < num_blocks(num_previous); i++) {
+            block b = block_at(num_previous, i);
+            const uint16_t *rows = before + b.first * rank;
+            multiply[b.rows](rows, next, units, 0, 0, scores, 0);
+            for (int64_t r = 0; r < b.rows; r++)
+                memcpy(out + (b.first + r) * M + c, scores + r * COLUMNS, 4 * width);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+/* The verifier's structs and bounds, for structs.py. */
+#include "common/abi.h"
+#include "structs.h"
+
+EXPORTED const abi_number *fd_verifier_abi(void) {
+    static const abi_number numbers[] = {
+        {"version", ABI_VERSION}, SIZE(segment), SIZE(batch), SIZE(linear), SIZE(layer), SIZE(model),
+        SIZE(hidden_states), BOUND(MAX_HEAD_DIM), {NULL, 0},
+    };
+    return numbers;
+}

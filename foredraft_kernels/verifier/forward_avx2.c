@@ -1,0 +1,10 @@
+/* The compiled forward for AVX2. */
+#if defined(__x86_64__)
+
+#pragma GCC target("avx2,fma")
+#define FOREDRAFT_AVX2
+#include "linear.inl"
+#include "panel_attention.inl"
+#include "forward.inl"
+
+#endif

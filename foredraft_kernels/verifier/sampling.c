@@ -1,0 +1,143 @@
+/* argmax_v [z(v) + g(key, v)] over vocabulary rows: see core/sampling.py, whose pruning this
+ * repeats, and foredraft/noise/gumbel.py, whose hash this is. Logarithms are the C library's, so a winner is
+ * final only with a margin that exceeds any difference between logarithms; the caller looks.
+ */
+#include <math.h>
+#include <stdint.h>
+
+#include "common/noise.h"
+
+#define TWO_52 4503599627370496.0
+#define WIDE 64  /* numbers that are compared side by side */
+#define CHUNK 64 /* tokens that are looked at together: few chunks hold one that can win */
+
+INLINE double gumbel(uint64_t h) { return -log(-log((h + 0.5) / TWO_52)); }
+
+typedef struct {
+    double best, second;
+    int64_t token;
+} winner;
+
+INLINE void enter(winner *w, double score, int64_t token) {
+    if (score > w->best) {
+        w->second = w->best;
+        w->best = score;
+        w->token = token;
+    } else if (score > w->second) {
+        w->second = score;
+    }
+}
+
+INLINE int64_t draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+    winner w = {-INFINITY, -INFINITY, -1};
+    for (int64_t v = 0; v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        for (int64_t i = 0; i < n; i++) any |= z[v + i] >= -head;
+        for (int64_t i = 0; any && i < n; i++)
+            if (z[v + i] >= -head) enter(&w, z[v + i] + gumbel(hash(key, v + i)), v + i);
+    }
+    double u = exp(-exp(-(w.best + head - 1e-6)));
+    double least = floor(u * TWO_52) - 2;
+    uint64_t bound = least > 0 ? (uint64_t)least : 0;
+    for (int64_t v = 0; v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        uint64_t h[CHUNK];
+        for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
+        for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
+        for (int64_t i = 0; any && i < n; i++)
+            if (h[i] >= bound && z[v + i] < -head) enter(&w, z[v + i] + gumbel(h[i]), v + i);
+    }
+    *lead = w.best - w.second;
+    return w.token;
+}
+
+/* The first of a row's largest logits, -1 where the row holds a NaN, +inf or nothing but -inf. */
+INLINE int64_t largest(const float *logits, int64_t vocabulary) {
+    float best = -INFINITY, each[WIDE];
+    int nans[WIDE] = {0}, bad = 0;
+    int64_t whole = vocabulary / WIDE * WIDE, first = 0;
+    for (int64_t i = 0; i < WIDE; i++) each[i] = -INFINITY;
+    for (int64_t v = 0; v < whole; v += WIDE)
+        for (int64_t i = 0; i < WIDE; i++) {
+            float x = logits[v + i];
+            nans[i] |= x != x;
+            each[i] = x > each[i] ? x : each[i];
+        }
+    for (int64_t i = 0; i < WIDE; i++) {
+        bad |= nans[i];
+        best = each[i] > best ? each[i] : best;
+    }
+    for (int64_t v = whole; v < vocabulary; v++) {
+        bad |= logits[v] != logits[v];
+        best = logits[v] > best ? logits[v] : best;
+    }
+    if (bad || isinf(best)) return -1;
+    for (int any = 0; first < whole; first += WIDE) {
+        for (int64_t i = 0; i < WIDE; i++) any |= logits[first + i] == best;
+        if (any) break;
+    }
+    while (logits[first] != best) first++;
+    return first;
+}
+
+/* The token of one row that nothing but a temperature changes, -1 where the row cannot be used. */
+INLINE int64_t choose(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
+                      double head, double *z, double *lead) {
+    int64_t token = largest(logits, vocabulary);
+    *lead = INFINITY;
+    if (token < 0 || temperature == 0) return token;
+    double best = logits[token];
+    for (int64_t v = 0; v < vocabulary; v++) z[v] = (logits[v] - best) / temperature;
+    return draw(z, vocabulary, key, head, lead);
+}
+
+#if defined(__x86_64__)
+/* With vectors of 64-bit products; hashes and comparisons are exact, so nothing else changes. */
+#define AVX512 __attribute__((target("avx512f,avx512dq")))
+AVX512 static int64_t draw_avx512(const double *z, int64_t vocabulary, uint64_t key, double head,
+                                  double *lead) {
+    return draw(z, vocabulary, key, head, lead);
+}
+AVX512 static int64_t choose_avx512(const float *logits, int64_t vocabulary, uint64_t key,
+                                    double temperature, double head, double *z, double *lead) {
+    return choose(logits, vocabulary, key, temperature, head, z, lead);
+}
+#endif
+
+static int has_avx512(void) {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+#else
+    return 0;
+#endif
+}
+
+/* Return the winning token of z [vocabulary], whose maximum is 0, and its lead over the next. Only
+ * tokens with z >= -head, or with a hash that could make up for it, get noise. */
+EXPORTED int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+#if defined(__x86_64__)
+    if (has_avx512()) return draw_avx512(z, vocabulary, key, head, lead);
+#endif
+    return draw(z, vocabulary, key, head, lead);
+}
+
+/* Tokens of rows of logits, `stride` apart, that nothing but a temperature changes, with their
+ * leads; -1 for a row that cannot be used. A negative temperature leaves a row out. z is room for
+ * [vocabulary]. */
+EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
+               const uint64_t *keys, const double *temperatures, double head, double *z,
+               int64_t *tokens, double *leads) {
+    int wide = has_avx512();
+    for (int64_t r = 0; r < rows; r++, logits += stride) {
+        if (temperatures[r] < 0) continue;
+#if defined(__x86_64__)
+        if (wide) {
+            tokens[r] = choose_avx512(logits, vocabulary, keys[r], temperatures[r], head, z,
+                                      leads + r);
+            continue;
+        }
+#endif
+        tokens[r] = choose(logits, vocabulary, keys[r], temperatures[r], head, z, leads + r);
+    }
+    (void)wide;
+}

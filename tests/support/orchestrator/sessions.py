@@ -1,0 +1,37 @@
+"""A session driven by hand: opened on both sides, asked, answered, committed."""
+
+from __future__ import annotations
+
+from foredraft.types import Acceptance, DraftBlock, DraftOpened, Proposal, Propose, Verdict
+from orchestrator.session.session import Session
+from tests.support.orchestrator.peers import MODEL, request
+
+OPENED = DraftOpened(MODEL, 16)
+
+
+def opened_session(max_new: int = 20, **fields: object) -> Session:
+    session = Session(request(max_new, **fields))
+    session.verifier_opened(MODEL)
+    session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED)
+    session.drafter_opened(OPENED)
+    return session
+
+
+def ask(session: Session, length: int) -> Propose:
+    asked = session.next_draft(length)
+    assert asked is not None
+    return asked
+
+
+def run_ahead(session: Session, k: int) -> Propose | None:
+    return next(iter(session.drafts_ahead(k)), None)
+
+
+def answer(asked: Propose, *tokens: int, bonus: int = -1) -> tuple[Propose, DraftBlock]:
+    return asked, DraftBlock(asked.base, tokens, generated_len=len(tokens), bonus_guess=bonus)
+
+
+def commit(session: Session, *tokens: int) -> None:
+    """Let the session commit tokens by a plain round."""
+    asked = session.next_round(len(tokens))
+    assert session.verdict_arrived(Verdict(asked.base, 0, tokens)) is not None

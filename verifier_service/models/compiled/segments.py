@@ -1,0 +1,44 @@
+"""A batch as the compiled kernels read it."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from foredraft.decoding.tree import is_tree
+from foredraft_kernels.structs import Segment
+from verifier_service.models.attention.reference import Kv, Rows
+
+
+def segments_of(batch: Sequence[Rows]) -> tuple[ctypes.Array[Segment], Any]:
+    """Return the segments (structs.Segment) of a batch, and what they point into.
+
+    Raise ValueError where rows leave their blocks, blocks their pool, or parents are no tree: the
+    kernel trusts them.
+    """
+    blocks = array("i", [block for rows in batch for block in rows.blocks])
+    parents = array("i", [parent for rows in batch for parent in rows.parents])
+    at_blocks, at_parents = blocks.buffer_info()[0], parents.buffer_info()[0]
+    segments = (Segment * len(batch))()
+    for number, (kv, table, start, first, rows, tree) in enumerate(batch):
+        keys, nodes, capacity = kv.keys, len(tree), len(table) * kv.block_tokens
+        if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
+            raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
+        if not 0 <= min(table) <= max(table) < len(keys):
+            raise ValueError(f"blocks {table} of {len(keys)}")
+        where = (keys.data_ptr(), kv.values.data_ptr())
+        strides = (keys.stride(1) * keys.itemsize, keys.stride(0) * keys.itemsize, kv.block_tokens)
+        place = (*where, *strides, start, first, rows)
+        segments[number] = Segment(*place, nodes, at_blocks, at_parents)
+        at_blocks += len(table) * blocks.itemsize
+        at_parents += nodes * parents.itemsize
+    return segments, (blocks, parents)
+
+
+def segment_of(
+    kv: Kv, blocks: Sequence[int], start: int, rows: Sequence[int]
+) -> tuple[ctypes.Array[Segment], Any]:
+    """Return the segment of a text whose rows from start on are moved, and as above."""
+    return segments_of([Rows(kv, blocks, start, 0, 1 + max(rows, default=0))])
