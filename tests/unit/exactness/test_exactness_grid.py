@@ -74,10 +74,6 @@ def plain(setting):
     return play(lambda prefix, seeds: [], COUPLED, setting)[0]
 
 
-def slow_at_1(setting):
-    return pytest.param(setting, marks=[pytest.mark.slow] * (setting.temperature == 1.0))
-
-
 def combinations() -> list[ParameterSet]:
     """Every proposal under every rule and setting; only coupled verifies trees.
 
@@ -102,7 +98,8 @@ def test_the_targets_law_is_kept(proposal, acceptance, setting):
         assert np.array_equal(texts, plain(setting))
 
 
-@pytest.mark.parametrize("setting", [slow_at_1(each) for each in SETTINGS], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_trees_give_the_texts_that_keep_the_law(setting):
     # Of the shared noise alone, seed by seed: the law is that of `plain`, which all seeds show.
     drafts, draws = fewer("tree", setting)
@@ -160,7 +157,7 @@ class TabularModel(CountingModel):
         ("sampled", REJECTION),
         ("sampled", BLOCK),
         ("argmax", BLOCK),
-        ("coupled", REJECTION),
+        pytest.param("coupled", REJECTION, marks=pytest.mark.slow),
         ("tree", COUPLED),
     ],
 )
