@@ -23,11 +23,11 @@ from drafter_service.strategies import (
     Extended,
     ExtendParams,
     Lookup,
-    Opening,
     Strategy,
+    Warmup,
 )
 from foredraft.errors import InvalidRequest
-from foredraft.types import DraftOpen, FirstTokens, Proposal, SamplingParams
+from foredraft.types import DraftOpen, Proposal, SamplingParams, WarmupProposal
 from foredraft_kernels.structs import MAX_WIDTH
 
 _NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)
@@ -54,7 +54,7 @@ class Strategies:
         self._tree = TreeParams(**config.tree.model_dump())
         self._noise = best_noise(kernels)
         self._tree_search: TreeSearch = grow if kernels is None else NativeTree(kernels)
-        block = min(extend.block, capabilities.max_block - 1)
+        block = min(extend.block, capabilities.max_mask_slots - 1)
         self._extend = ExtendParams(block, extend.confidence, extend.max_tokens)
 
     def make(self, request: DraftOpen) -> Strategy:
@@ -67,13 +67,13 @@ class Strategies:
             strategy = self._lookup()
         else:
             strategy = self._diffusion(request)
-        until = len(request.prefix) + params.first_tokens
-        match params.first:
-            case FirstTokens.AR:
-                return Opening(self._autoregressive(request), strategy, until)
-            case FirstTokens.LOOKUP:
-                return Opening(self._lookup(), strategy, until)
-            case FirstTokens.DIFFUSION:
+        until = len(request.prefix) + params.warmup_tokens
+        match params.warmup_proposal:
+            case WarmupProposal.AR:
+                return Warmup(self._autoregressive(request), strategy, until)
+            case WarmupProposal.LOOKUP:
+                return Warmup(self._lookup(), strategy, until)
+            case WarmupProposal.DIFFUSION:
                 return strategy
 
     def _check(self, request: DraftOpen) -> None:
@@ -101,7 +101,7 @@ class Strategies:
         params = request.params
         for param, asked in (
             ("proposal", request.proposal is Proposal.AR),
-            ("params.first", params.first is FirstTokens.AR),
+            ("params.warmup_proposal", params.warmup_proposal is WarmupProposal.AR),
             ("params.extend", params.extend),
         ):
             if asked:
@@ -116,7 +116,10 @@ class Strategies:
         alone = request.proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
         favours = SamplingParams() if alone else request.sampling
         denoiser = Denoiser(request.params.steps, favours)
-        draw, slots = self._draw(request.proposal, request.sampling), self._capabilities.max_block
+        draw, slots = (
+            self._draw(request.proposal, request.sampling),
+            self._capabilities.max_mask_slots,
+        )
         if request.params.extend:
             return Extended(denoiser, draw, favours, self._extend)
         if request.proposal is Proposal.TREE:
@@ -152,7 +155,7 @@ class Strategies:
         sampled = request.proposal is Proposal.SAMPLED
         proposal = Proposal.SAMPLED if sampled else Proposal.COUPLED
         c = self._capabilities
-        return Autoregressive(self._draw(proposal, request.sampling), c.eos, c.max_block - 1)
+        return Autoregressive(self._draw(proposal, request.sampling), c.eos, c.max_mask_slots - 1)
 
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup

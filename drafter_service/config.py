@@ -122,17 +122,17 @@ class TreeConfig(StrictModel):
     max_nodes: int = Field(
         default=63, ge=1, le=MAX_DRAFT, description="Most nodes that a request may ask for."
     )
-    least_mass: float = Field(
+    min_node_prob: float = Field(
         default=0.02,
         ge=0,
         lt=1,
         description="Least expected probability that the target's sequence contains a node; nodes "
         "below it are left out.",
     )
-    sharpness: float = Field(
+    confidence_exponent: float = Field(
         default=1.2, gt=0, description="Exponent of the model's probabilities at temperature 0."
     )
-    noisy_sharpness: float = Field(
+    confidence_exponent_sampled: float = Field(
         default=1.0,
         gt=0,
         description="Exponent of the model's probabilities above temperature 0, where the target's "
@@ -182,7 +182,7 @@ class DrafterConfig(ServiceConfig):
         ge=0,
         description="Mask token of a public checkpoint, where its config.json does not name it.",
     )
-    max_block: int = Field(
+    max_mask_slots: int = Field(
         default=16,
         ge=2,
         le=MAX_DRAFT + 1,

@@ -96,7 +96,7 @@ class DrafterEngine:
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
-        return handle, DraftOpened(self._info, session.strategy.most_tokens)
+        return handle, DraftOpened(self._info, session.strategy.max_draft_tokens)
 
     def close(self, handle: int) -> None:
         """Free the session; closing twice is harmless."""
@@ -149,7 +149,7 @@ class DrafterEngine:
         base = request.base
         if session is None or base.session_id != session.request.session_id:
             raise PrefixMismatch(f"session {base.session_id!r} is not open on this stream")
-        limits.check_range("num_tokens", request.num_tokens, 1, session.strategy.most_tokens)
+        limits.check_range("num_tokens", request.num_tokens, 1, session.strategy.max_draft_tokens)
         longest = min(session.request.max_len, self._capacity - 1)
         limits.check_range("base.prefix_len", base.prefix_len, 1, longest)
         limits.check_range("keep_len", request.keep_len, 0, len(session.chain))

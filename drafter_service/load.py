@@ -105,7 +105,7 @@ def bridged(
 
 def load_strategies(config: DrafterConfig, capabilities: Capabilities) -> Strategies:
     """Return the ways to draft, with path search's proxy. Raise WeightsError or ConfigError."""
-    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_block)
+    proxies = load_proxies(config, capabilities.vocab_size, capabilities.max_mask_slots)
     return Strategies(config, capabilities, proxies, load_kernels())
 
 
@@ -155,7 +155,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
             dtype=dtype,
             device=config.device,
             num_candidates=config.candidates,
-            max_block=config.max_block,
+            max_mask_slots=config.max_mask_slots,
             max_sessions=config.max_sessions,
         )
     if config.family is None and raw.get("model_type") == "diffusion_gemma":
@@ -167,7 +167,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
             dtype=dtype,
             device=config.device,
             num_candidates=config.candidates,
-            max_block=config.max_block,
+            max_mask_slots=config.max_mask_slots,
             max_len=config.max_len,
             cache_tokens=config.cache_tokens,
         )
@@ -178,7 +178,7 @@ def load_public(config: DrafterConfig) -> DiffusionLM:
         dtype=dtype,
         device=config.device,
         num_candidates=config.candidates,
-        max_block=config.max_block,
+        max_mask_slots=config.max_mask_slots,
         max_sessions=config.max_sessions,
         max_len=config.max_len,
         cache_tokens=config.cache_tokens,
@@ -225,7 +225,7 @@ def _warm_up(engine: DrafterEngine) -> None:
     handle, opened = engine.open(opening)
     base = Base("warm-up", 0, len(prefix), hash_prefix(prefix))
     features = bytes(size(len(prefix) - 1, opened.model.features_width))
-    request = Propose(base, len(prefix), (), opened.max_block, features)
+    request = Propose(base, len(prefix), (), opened.max_draft_tokens, features)
     [answer] = engine.propose([(handle, request)])
     engine.close(handle)
     if isinstance(answer, CorruptModelOutput):

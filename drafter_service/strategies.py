@@ -23,7 +23,7 @@ class Strategy(Protocol):
     """Drafts one session's blocks, each from the context that it is given."""
 
     @property
-    def most_tokens(self) -> int:
+    def max_draft_tokens(self) -> int:
         """The most tokens of a block."""
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
@@ -43,11 +43,11 @@ class Diffusion:
     def __init__(self, denoiser: Denoiser, draw: Draw, max_slots: int, max_nodes: int = 0) -> None:
         self._denoiser, self._draw, self._max_slots = denoiser, draw, max_slots
         self._guess_slots = 0 if max_nodes else 1
-        self.most_tokens = max_nodes or max_slots - 1
+        self.max_draft_tokens = max_nodes or max_slots - 1
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block drawn; near the model's longest sequence it is shorter."""
-        count = min(num_tokens, self.most_tokens, room)
+        count = min(num_tokens, self.max_draft_tokens, room)
         slots = min(count + self._guess_slots, self._max_slots, room)
         scores = yield from self._denoiser.denoise(context, slots)
         return self._draw(scores, count, context, len(context))
@@ -76,13 +76,13 @@ class Extended:
     ) -> None:
         self._denoiser, self._draw = denoiser, draw
         self._sampling, self._params = sampling, params
-        self.most_tokens = params.max_tokens
+        self.max_draft_tokens = params.max_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the blocks as one; num_tokens bounds them all together."""
         whole = Drafted((), 0, NO_GUESS)
         text = context
-        left = min(num_tokens, self.most_tokens)
+        left = min(num_tokens, self.max_draft_tokens)
         while left:
             count = min(left, self._params.block)
             slots = min(count + 1, room - len(whole.tokens))
@@ -110,15 +110,15 @@ class Autoregressive:
     one pass for each token. draw makes a path's one token.
     """
 
-    def __init__(self, draw: Draw, eos: int, most_tokens: int) -> None:
+    def __init__(self, draw: Draw, eos: int, max_draft_tokens: int) -> None:
         self._draw, self._eos = draw, eos
-        self.most_tokens = most_tokens
+        self.max_draft_tokens = max_draft_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the tokens; there is no guess, which would take one more pass."""
         text = list(context)
         q: tuple[Candidates, ...] = ()
-        for _ in range(min(num_tokens, self.most_tokens, room)):
+        for _ in range(min(num_tokens, self.max_draft_tokens, room)):
             scores = yield Pass(text, 1)
             step = self._draw(scores, 1, text, len(context))
             text += step.tokens
@@ -134,19 +134,19 @@ class Lookup:
     shortest is the least length of a match, in tokens, that is trusted. Needs no pass.
     """
 
-    def __init__(self, eos: int, shortest: int, most_tokens: int) -> None:
+    def __init__(self, eos: int, shortest: int, max_draft_tokens: int) -> None:
         self._eos, self._shortest = eos, shortest
-        self.most_tokens = most_tokens
+        self.max_draft_tokens = max_draft_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the copied block, empty if there is no match."""
         yield from ()
-        count = min(num_tokens, self.most_tokens, room)
+        count = min(num_tokens, self.max_draft_tokens, room)
         found = continuation(context, count + 1, self._shortest)
         return copied_path(found, count, self._eos)
 
 
-class Opening:
+class Warmup:
     """Another strategy for the text's beginning: SpecDiff's sequence initialisation (Table 4).
 
     `first` drafts every block that begins before position `until`, `then` all others.
@@ -155,7 +155,7 @@ class Opening:
     def __init__(self, first: Strategy, then: Strategy, until: int) -> None:
         self._first, self._then, self._until = first, then, until
         # Each keeps to its own.
-        self.most_tokens = max(first.most_tokens, then.most_tokens)
+        self.max_draft_tokens = max(first.max_draft_tokens, then.max_draft_tokens)
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return the block of the strategy whose turn it is."""

@@ -36,7 +36,7 @@ class Acceptance(StrEnum):
     BLOCK = "block"
 
 
-class FirstTokens(StrEnum):
+class WarmupProposal(StrEnum):
     """What drafts the first tokens of a text, before diffusion takes over (SpecDiff)."""
 
     DIFFUSION = "diffusion"
@@ -173,13 +173,14 @@ class DraftParams:
     """How a drafter works on a block, whatever its proposal.
 
     steps is the number of denoising passes (DiffuSpec Eq. 4, SpecDiff's T). extend lengthens a
-    block while its tokens are confident. The first first_tokens of a text are drafted by `first`.
+    block while its tokens are confident. warmup_proposal drafts the first
+    warmup_tokens after the prompt.
     """
 
     steps: int = 1
     extend: bool = False
-    first: FirstTokens = FirstTokens.DIFFUSION
-    first_tokens: int = 0
+    warmup_proposal: WarmupProposal = WarmupProposal.DIFFUSION
+    warmup_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +304,7 @@ class DraftOpened(NamedTuple):
     """A drafter's answer to open."""
 
     model: ModelInfo
-    max_block: int
+    max_draft_tokens: int
 
 
 class Committed(NamedTuple):

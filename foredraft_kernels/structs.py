@@ -127,7 +127,7 @@ class TreeScores(ctypes.Structure):
     _fields_ = (
         *_each(_int64, "depth text_depth width parents eos noisy position"),
         ("seed", ctypes.c_uint64),
-        *_each(_double, "sharpness least"),
+        *_each(_double, "confidence_exponent least"),
         *_each(_pointer, "tokens logits noise pseudocounts"),
         ("text", ctypes.POINTER(CountedText)),
     )

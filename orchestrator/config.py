@@ -17,7 +17,7 @@ from foredraft.limits import (
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.ngram.tree import MIN_EXPECTED_TOKENS, MIN_NODE_PROB, NgramParams
 from foredraft.strict import StrictModel
-from foredraft.types import Acceptance, DraftParams, FirstTokens, Proposal, SamplingParams
+from foredraft.types import Acceptance, DraftParams, Proposal, SamplingParams, WarmupProposal
 from orchestrator.breaker import Breaker
 from orchestrator.length.config import (
     PLAIN_STEPS,
@@ -67,18 +67,18 @@ class DraftConfig(StrictModel):
     extend: bool = Field(
         default=False, description="Whether drafts grow while their tokens are confident."
     )
-    first: FirstTokens = Field(
-        default=FirstTokens.DIFFUSION,
+    warmup_proposal: WarmupProposal = Field(
+        default=WarmupProposal.DIFFUSION,
         description="What drafts the first tokens of a text, before diffusion (SpecDiff).",
     )
-    first_tokens: int = Field(
+    warmup_tokens: int = Field(
         default=0, ge=0, le=MAX_PREFIX, description="Number of those first tokens."
     )
 
     @property
     def params(self) -> DraftParams:
         """These values as they travel."""
-        return DraftParams(self.steps, self.extend, self.first, self.first_tokens)
+        return DraftParams(self.steps, self.extend, self.warmup_proposal, self.warmup_tokens)
 
 
 class NgramConfig(StrictModel):

@@ -123,7 +123,9 @@ def drafted(model: Path, every: Sequence[int], texts: Sequence[Written]) -> list
     """Return the sides after their rounds through all texts, which they take in turn."""
     # The text's n-grams would hide what the model no longer sees.
     alone = TreeConfig(pseudocounts=())
-    config = DrafterConfig(model=model, dtype="float32", max_block=SLOTS, threads=1, tree=alone)
+    config = DrafterConfig(
+        model=model, dtype="float32", max_mask_slots=SLOTS, threads=1, tree=alone
+    )
     sides = [
         Side(refresh, load_engine(config.model_copy(update={"prefix_refresh": refresh})))
         for refresh in every

@@ -16,13 +16,13 @@ FILLED = -1e4
 class Capabilities:
     """What one model can do; the engine adapts to it.
 
-    max_block is the largest number of mask slots in one block. prefix_kv says how a prefix's keys
-    and values relate to what follows: "exact" if they never change and can be cached. If all that
-    follows changes them, a request brings its whole prefix: the model then feeds all of it in each
-    pass ("none"), or feeds what is new beside what it cached, now stale, and from time to time all
-    of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask
-    slots included, can be held at once. partial_blocks says whether slots of a block may already
-    hold tokens. features_hash and features_width say which of the target's fused features
+    max_mask_slots is the largest number of mask slots in one block. prefix_kv says how a prefix's
+    keys and values relate to what follows: "exact" if they never change and can be cached. If all
+    that follows changes them, a request brings its whole prefix: the model then feeds all of it in
+    each pass ("none"), or feeds what is new beside what it cached, now stale, and from time to time
+    all of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask slots
+    included, can be held at once. partial_blocks says whether slots of a block may already hold
+    tokens. features_hash and features_width say which of the target's fused features
     (foredraft.features) the model needs of its prefix's tokens, if any; it caches their keys and
     values.
     """
@@ -31,7 +31,7 @@ class Capabilities:
     vocab_size: int
     max_len: int
     eos: int
-    max_block: int
+    max_mask_slots: int
     prefix_kv: Literal["exact", "approximate", "none"]
     cache_slots: int
     cache_tokens: int

@@ -26,10 +26,11 @@ class TreeParams:
     """How a tree is grown.
 
     depth is the longest branch that the model's slots make, in tokens, max_nodes bounds what may be
-    asked for. A node whose branch the target is expected to take with less than least_mass is not
-    worth its row in the verifier. sharpness turns score differences into odds: 1 believes the
-    model's probabilities. noisy_sharpness does so above temperature 0, where the scores hold the
-    target's own noise: it says how far the drafter's log-probabilities can be trusted.
+    asked for. A node whose branch the target is expected to take with less than min_node_prob is
+    not worth its row in the verifier. confidence_exponent turns score differences into odds: 1
+    believes the model's probabilities. confidence_exponent_sampled does so above temperature 0,
+    where the scores hold the target's own noise: it says how far the drafter's log-probabilities
+    can be trusted.
 
     A text that repeats itself predicts its continuation, down to text_depth: pseudocounts are what
     the estimate so far is worth, in occurrences, against what followed the last 1, 2, ... tokens
@@ -38,9 +39,9 @@ class TreeParams:
 
     depth: int = 8
     max_nodes: int = 63
-    least_mass: float = 0.02
-    sharpness: float = 1.2
-    noisy_sharpness: float = 1.0
+    min_node_prob: float = 0.02
+    confidence_exponent: float = 1.2
+    confidence_exponent_sampled: float = 1.0
     text_depth: int = DEPTH
     text_window: int = WINDOW
     pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
@@ -63,14 +64,14 @@ class TreeScores:
     """What a tree is grown from: tokens [k, M] and how likely each is to follow each before it.
 
     logits [k, P, M] are what the target adds its noise [k, M] to: divided by T, filtered. P is M
-    with edges, else 1: then slots do not depend on each other. sharpness is TreeParams'. text is
-    what the first slot follows; seed is that of the noise, None at temperature 0.
+    with edges, else 1: then slots do not depend on each other. confidence_exponent is TreeParams'.
+    text is what the first slot follows; seed is that of the noise, None at temperature 0.
     """
 
     tokens: Ints
     logits: Floats
     noise: Floats
-    sharpness: float
+    confidence_exponent: float
     text: Sequence[int] = ()
     seed: int | None = None
 
@@ -84,13 +85,13 @@ class TreeSearch(Protocol):
 
         A prefix's probability is the product of its tokens' (log_odds, mixed), so a parent always
         comes before its child. Nothing follows EOS. Fewer nodes come back where what is left has
-        less than least_mass.
+        less than min_node_prob.
         """
 
 
 def log_odds(scores: TreeScores) -> Floats:
     """Return log P(candidate c follows candidate p), [k, P, M], each row normalised over c."""
-    perturbed = (scores.logits + scores.noise[:, None, :]) * scores.sharpness
+    perturbed = (scores.logits + scores.noise[:, None, :]) * scores.confidence_exponent
     perturbed -= perturbed.max(-1, keepdims=True)
     perturbed -= np.log(np.exp(perturbed).sum(-1, keepdims=True))
     return perturbed
@@ -121,11 +122,11 @@ def mixed(
     noise += [_noise(scores, slot, token) for token in tokens[len(noise) :]]
     nameless = left if row is None else 0.0
     weights = [
-        (math.log(share) + g) * scores.sharpness if share > 0 else -math.inf
+        (math.log(share) + g) * scores.confidence_exponent if share > 0 else -math.inf
         for share, g in zip(shares, noise, strict=True)
     ]
     if nameless > 0:
-        weights.append(math.log(nameless) * scores.sharpness)
+        weights.append(math.log(nameless) * scores.confidence_exponent)
     most = max(weights)
     whole = most + math.log(sum(math.exp(weight - most) for weight in weights))
     return tokens, [weight - whole for weight in weights[: len(tokens)]]
@@ -140,7 +141,7 @@ def _noise(scores: TreeScores, depth: int, token: int) -> float:
 
 def least_log_mass(params: TreeParams) -> float:
     """Return the least log mass of a node; what may not be chosen has less in any case."""
-    return math.log(params.least_mass) if params.least_mass > 0 else -sys.float_info.max
+    return math.log(params.min_node_prob) if params.min_node_prob > 0 else -sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,9 @@ def tree_block(
     logits = process_rows(logits, sampling)
     noise = shared_noise(scores, sampling, len(text), noise_of)
     noisy = sampling.temperature > 0
-    sharpness = params.noisy_sharpness if noisy else params.sharpness
+    exponent = params.confidence_exponent_sampled if noisy else params.confidence_exponent
     seed = sampling.seed if noisy else None
-    known = TreeScores(scores.tokens, logits, noise, sharpness, text, seed)
+    known = TreeScores(scores.tokens, logits, noise, exponent, text, seed)
     tree = search(known, num_tokens, params, eos)
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
     return Drafted(tree.tokens, length, _guess(tree, known, eos), tree.parents)
@@ -133,7 +133,7 @@ def tree_block(
 
 def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
     """Return the token that the model expects behind the tree's first branch, if it is one of its
-    own; a tree may be empty, where nothing has least_mass.
+    own; a tree may be empty, where nothing has min_node_prob.
     """
     trunk = first_branch(tree.parents)
     if not 0 < len(trunk) < len(scores.tokens) or tree.tokens[trunk[-1]] == eos:

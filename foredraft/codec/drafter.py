@@ -26,24 +26,28 @@ from foredraft.types import (
     DraftOpen,
     DraftOpened,
     DraftParams,
-    FirstTokens,
     Proposal,
     Propose,
+    WarmupProposal,
 )
 from foredraft.v1 import drafter_pb2
 
 
 def draft_params_to_pb(p: DraftParams) -> drafter_pb2.DraftParams:
     return drafter_pb2.DraftParams(
-        steps=p.steps, extend=p.extend, first=p.first, first_tokens=p.first_tokens
+        steps=p.steps,
+        extend=p.extend,
+        warmup_proposal=p.warmup_proposal,
+        warmup_tokens=p.warmup_tokens,
     )
 
 
 def draft_params_from_pb(m: drafter_pb2.DraftParams) -> DraftParams:
     limits.check_range("params.steps", m.steps, 0, limits.MAX_DENOISING_STEPS)
-    limits.check_range("params.first_tokens", m.first_tokens, 0, limits.MAX_PREFIX)
-    first = named("params.first", FirstTokens, m.first or FirstTokens.DIFFUSION)
-    return DraftParams(m.steps or 1, m.extend, first, m.first_tokens)
+    limits.check_range("params.warmup_tokens", m.warmup_tokens, 0, limits.MAX_PREFIX)
+    name = m.warmup_proposal or WarmupProposal.DIFFUSION
+    warmup = named("params.warmup_proposal", WarmupProposal, name)
+    return DraftParams(m.steps or 1, m.extend, warmup, m.warmup_tokens)
 
 
 def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
@@ -75,12 +79,12 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
 
 
 def draft_opened_to_pb(o: DraftOpened) -> drafter_pb2.DraftOpened:
-    return drafter_pb2.DraftOpened(model=model_to_pb(o.model), max_block=o.max_block)
+    return drafter_pb2.DraftOpened(model=model_to_pb(o.model), max_draft_tokens=o.max_draft_tokens)
 
 
 def draft_opened_from_pb(m: drafter_pb2.DraftOpened) -> DraftOpened:
-    limits.check_range("max_block", m.max_block, 1, limits.MAX_DRAFT)
-    return DraftOpened(model_from_pb(m.model), m.max_block)
+    limits.check_range("max_draft_tokens", m.max_draft_tokens, 1, limits.MAX_DRAFT)
+    return DraftOpened(model_from_pb(m.model), m.max_draft_tokens)
 
 
 def propose_to_pb(p: Propose) -> drafter_pb2.Propose:

@@ -21,7 +21,7 @@ class DrafterView:
 
     def room(self, prefix_len: int) -> int:
         """Return the largest block, in tokens, that can follow a prefix; 0 or less is none."""
-        return min(self.opened.max_block, self.opened.model.max_len - prefix_len)
+        return min(self.opened.max_draft_tokens, self.opened.model.max_len - prefix_len)
 
     def name(
         self, committed: Sequence[int], tail: tuple[int, ...]

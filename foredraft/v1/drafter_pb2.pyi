@@ -36,16 +36,16 @@ class DraftOpen(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ...) -> None: ...
 
 class DraftParams(_message.Message):
-    __slots__ = ("steps", "extend", "first", "first_tokens")
+    __slots__ = ("steps", "extend", "warmup_proposal", "warmup_tokens")
     STEPS_FIELD_NUMBER: _ClassVar[int]
     EXTEND_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    WARMUP_TOKENS_FIELD_NUMBER: _ClassVar[int]
     steps: int
     extend: bool
-    first: str
-    first_tokens: int
-    def __init__(self, steps: _Optional[int] = ..., extend: _Optional[bool] = ..., first: _Optional[str] = ..., first_tokens: _Optional[int] = ...) -> None: ...
+    warmup_proposal: str
+    warmup_tokens: int
+    def __init__(self, steps: _Optional[int] = ..., extend: _Optional[bool] = ..., warmup_proposal: _Optional[str] = ..., warmup_tokens: _Optional[int] = ...) -> None: ...
 
 class Propose(_message.Message):
     __slots__ = ("base", "keep_len", "append", "num_tokens", "features")
@@ -72,12 +72,12 @@ class DraftResponse(_message.Message):
     def __init__(self, opened: _Optional[_Union[DraftOpened, _Mapping]] = ..., block: _Optional[_Union[DraftBlock, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ...) -> None: ...
 
 class DraftOpened(_message.Message):
-    __slots__ = ("model", "max_block")
+    __slots__ = ("model", "max_draft_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    MAX_BLOCK_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: _common_pb2.ModelInfo
-    max_block: int
-    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_block: _Optional[int] = ...) -> None: ...
+    max_draft_tokens: int
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class DraftBlock(_message.Message):
     __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q")

@@ -1,8 +1,7 @@
 /* What Python compares before it calls anything: the sizes of the structs that it mirrors, bounds,
  * and a version, which grows when the meaning of an argument or a field changes.
  */
-#ifndef FOREDRAFT_ABI_H
-#define FOREDRAFT_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ typedef struct {
 
 #define SIZE(type) {#type, sizeof(type)}
 #define BOUND(name) {#name, name}
-
-#endif

@@ -1,6 +1,5 @@
 /* How rows and columns are cut into blocks and panels, and where their numbers lie (README.md). */
-#ifndef FOREDRAFT_BLOCKS_H
-#define FOREDRAFT_BLOCKS_H
+#pragma once
 
 #include <string.h>
 
@@ -44,5 +43,3 @@ static inline void write_key(uint16_t *keys, int64_t row, const uint16_t *key, i
     keys += key_at(row, D);
     for (int64_t i = 0; i < D / 2; i++) memcpy(keys + i * PAIR_ROW, key + 2 * i, 4);
 }
-
-#endif

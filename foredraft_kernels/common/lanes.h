@@ -5,8 +5,7 @@
  * several lanes add up to is added in one order in both, so that their results have the same bits
  * (but for numbers below 1e-38), and machines of both kinds may serve one session.
  */
-#ifndef FOREDRAFT_LANES_H
-#define FOREDRAFT_LANES_H
+#pragma once
 
 #include <immintrin.h>
 #include <stdint.h>
@@ -18,16 +17,53 @@
 #if defined(FOREDRAFT_AVX512)
 
 #define FOR_ISA(name) name##_avx512
+#define INTRINSIC(name) _mm512_##name
 #define LANES 16
 typedef __m512 floats;
 typedef __m512i ints;
 typedef __mmask16 picked; /* some of the lanes */
 
-INLINE floats load(const float *p) { return _mm512_loadu_ps(p); }
-INLINE void store(float *p, floats x) { _mm512_storeu_ps(p, x); }
-INLINE floats all(float x) { return _mm512_set1_ps(x); }
-INLINE floats fused(floats a, floats b, floats c) { return _mm512_fmadd_ps(a, b, c); }
-INLINE floats larger_of(floats a, floats b) { return _mm512_max_ps(a, b); } /* b if one is a NaN */
+#elif defined(FOREDRAFT_AVX2)
+
+#define FOR_ISA(name) name##_avx2
+#define INTRINSIC(name) _mm256_##name
+#define LANES 8
+typedef __m256 floats;
+typedef __m256i ints;
+typedef __m256 picked; /* all bits of some lanes */
+
+#endif
+
+#define VECTORS (16 / LANES) /* in sixteen lanes */
+
+INLINE floats load(const float *p) { return INTRINSIC(loadu_ps)(p); }
+INLINE void store(float *p, floats x) { INTRINSIC(storeu_ps)(p, x); }
+INLINE floats all(float x) { return INTRINSIC(set1_ps)(x); }
+INLINE floats zeros(void) { return all(0.0f); }
+INLINE floats fused(floats a, floats b, floats c) { return INTRINSIC(fmadd_ps)(a, b, c); }
+INLINE floats larger_of(floats a, floats b) { return INTRINSIC(max_ps)(a, b); } /* b if one is NaN */
+INLINE ints all_ints(int32_t x) { return INTRINSIC(set1_epi32)(x); }
+INLINE ints shifted_left(ints x, const int bits) { return INTRINSIC(slli_epi32)(x, bits); }
+INLINE ints shifted_right(ints x, const int bits) { return INTRINSIC(srli_epi32)(x, bits); }
+INLINE ints larger_ints_of(ints a, ints b) { return INTRINSIC(max_epi32)(a, b); }
+INLINE ints plus(ints a, ints b) { return INTRINSIC(add_epi32)(a, b); }
+INLINE ints minus(ints a, ints b) { return INTRINSIC(sub_epi32)(a, b); }
+INLINE ints nearest_ints(floats x) { return INTRINSIC(cvtps_epi32)(x); }
+INLINE floats floats_of(ints x) { return INTRINSIC(cvtepi32_ps)(x); }
+INLINE floats as_floats(ints x) { return (floats)x; }
+INLINE ints as_ints(floats x) { return (ints)x; }
+
+/* 2^f for f of [-0.5, 0.5], relative error below 3e-6. */
+INLINE floats exp2_fraction(floats f) {
+    floats p = fused(f, all(1.33335581e-3f), all(9.61812911e-3f));
+    p = fused(p, f, all(5.55041087e-2f));
+    p = fused(p, f, all(2.40226507e-1f));
+    p = fused(p, f, all(6.93147181e-1f));
+    return fused(p, f, all(1.0f));
+}
+
+#if LANES == 16
+
 /* A bit for each lane of a that compares so (_CMP_GT_OQ) to b's. */
 INLINE uint32_t compared(floats a, floats b, const int so) {
     return _mm512_cmp_ps_mask(a, b, so);
@@ -40,9 +76,6 @@ INLINE floats choose(picked lanes, floats yes, floats no) {
 }
 INLINE ints load_ints(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void store_ints(void *p, ints x) { _mm512_storeu_si512(p, x); }
-INLINE ints all_ints(int32_t x) { return _mm512_set1_epi32(x); }
-INLINE ints shifted_left(ints x, const int bits) { return _mm512_slli_epi32(x, bits); }
-INLINE ints shifted_right(ints x, const int bits) { return _mm512_srli_epi32(x, bits); }
 /* The lower halves of one's lanes beside the upper halves of the other's. */
 INLINE ints halves_of(ints lower, ints upper) {
     return _mm512_mask_blend_epi16(0xAAAAAAAA, lower, upper);
@@ -61,38 +94,16 @@ INLINE void store_split(void *first, void *second, ints x) {
     _mm256_storeu_si256((__m256i *)first, _mm512_castsi512_si256(x));
     _mm256_storeu_si256((__m256i *)second, _mm512_extracti64x4_epi64(x, 1));
 }
-INLINE ints larger_ints_of(ints a, ints b) { return _mm512_max_epi32(a, b); }
-INLINE ints nearest_ints(floats x) { return _mm512_cvtps_epi32(x); }
-INLINE floats floats_of(ints x) { return _mm512_cvtepi32_ps(x); }
-INLINE ints plus(ints a, ints b) { return _mm512_add_epi32(a, b); }
-INLINE ints minus(ints a, ints b) { return _mm512_sub_epi32(a, b); }
 
 /* 2^x, relative error below 3e-6; 2^-127 or less for anything less; a NaN stays one. */
 INLINE floats exp2_lanes(floats x) {
     x = _mm512_max_ps(_mm512_set1_ps(-127.0f), x);
     floats n = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    floats f = x - n;
-    floats p = fused(f, all(1.33335581e-3f), all(9.61812911e-3f));
-    p = fused(p, f, all(5.55041087e-2f));
-    p = fused(p, f, all(2.40226507e-1f));
-    p = fused(p, f, all(6.93147181e-1f));
-    p = fused(p, f, all(1.0f));
-    return _mm512_scalef_ps(p, n);
+    return _mm512_scalef_ps(exp2_fraction(x - n), n);
 }
 
-#elif defined(FOREDRAFT_AVX2)
+#else
 
-#define FOR_ISA(name) name##_avx2
-#define LANES 8
-typedef __m256 floats;
-typedef __m256i ints;
-typedef __m256 picked; /* all bits of some lanes */
-
-INLINE floats load(const float *p) { return _mm256_loadu_ps(p); }
-INLINE void store(float *p, floats x) { _mm256_storeu_ps(p, x); }
-INLINE floats all(float x) { return _mm256_set1_ps(x); }
-INLINE floats fused(floats a, floats b, floats c) { return _mm256_fmadd_ps(a, b, c); }
-INLINE floats larger_of(floats a, floats b) { return _mm256_max_ps(a, b); } /* b if one is a NaN */
 /* A bit for each lane of a that compares so (_CMP_GT_OQ) to b's. */
 INLINE uint32_t compared(floats a, floats b, const int so) {
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, so));
@@ -107,9 +118,6 @@ INLINE floats choose(picked lanes, floats yes, floats no) {
 }
 INLINE ints load_ints(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 INLINE void store_ints(void *p, ints x) { _mm256_storeu_si256((__m256i *)p, x); }
-INLINE ints all_ints(int32_t x) { return _mm256_set1_epi32(x); }
-INLINE ints shifted_left(ints x, const int bits) { return _mm256_slli_epi32(x, bits); }
-INLINE ints shifted_right(ints x, const int bits) { return _mm256_srli_epi32(x, bits); }
 /* The lower halves of one's lanes beside the upper halves of the other's. */
 INLINE ints halves_of(ints lower, ints upper) { return _mm256_blend_epi16(lower, upper, 0xAA); }
 INLINE ints widened(const uint16_t *p) {
@@ -124,34 +132,18 @@ INLINE void store_split(void *first, void *second, ints x) {
     _mm_storeu_si128((__m128i *)first, _mm256_castsi256_si128(x));
     _mm_storeu_si128((__m128i *)second, _mm256_extracti128_si256(x, 1));
 }
-INLINE ints larger_ints_of(ints a, ints b) { return _mm256_max_epi32(a, b); }
-INLINE ints nearest_ints(floats x) { return _mm256_cvtps_epi32(x); }
-INLINE floats floats_of(ints x) { return _mm256_cvtepi32_ps(x); }
-INLINE ints plus(ints a, ints b) { return _mm256_add_epi32(a, b); }
-INLINE ints minus(ints a, ints b) { return _mm256_sub_epi32(a, b); }
 
 /* 2^x, relative error below 3e-6; 0 for anything below 2^-127; a NaN stays one. */
 INLINE floats exp2_lanes(floats x) {
     x = _mm256_max_ps(_mm256_set1_ps(-127.0f), x);
     x = _mm256_min_ps(_mm256_set1_ps(128.0f), x);
     floats n = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    floats f = x - n;
-    floats p = fused(f, all(1.33335581e-3f), all(9.61812911e-3f));
-    p = fused(p, f, all(5.55041087e-2f));
-    p = fused(p, f, all(2.40226507e-1f));
-    p = fused(p, f, all(6.93147181e-1f));
-    p = fused(p, f, all(1.0f));
     ints exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-    return p * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
+    return exp2_fraction(x - n) * _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));
 }
 
 #endif
 
-#define VECTORS (16 / LANES) /* in sixteen lanes */
-
-INLINE floats zeros(void) { return all(0.0f); }
-INLINE floats as_floats(ints x) { return (floats)x; }
-INLINE ints as_ints(floats x) { return (ints)x; }
 INLINE floats load_bf16(const uint16_t *p) { return as_floats(shifted_left(widened(p), 16)); }
 
 /* Sixteen partial sums, or maxima, that are always folded alike. */
@@ -184,29 +176,15 @@ INLINE float largest_of(floats v) {
 }
 
 INLINE int32_t sum_of_ints(ints v) {
-#if LANES == 16
-    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
-    __m256i eight = _mm256_add_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
-#else
-    __m256i eight = v;
-#endif
-    __m128i x = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 0, 3, 2)));
-    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 3, 0, 1)));
-    return _mm_cvtsi128_si32(x);
+    int32_t each[LANES], sum = 0;
+    store_ints(each, v);
+    for (int i = 0; i < LANES; i++) sum += each[i];
+    return sum;
 }
 
 INLINE int32_t largest_int(ints v) {
-#if LANES == 16
-    __m256i upper = _mm512_extracti64x4_epi64(v, 1);
-    __m256i eight = _mm256_max_epi32(_mm512_extracti64x4_epi64(v, 0), upper);
-#else
-    __m256i eight = v;
-#endif
-    __m128i x = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(1, 0, 3, 2)));
-    x = _mm_max_epi32(x, _mm_shuffle_epi32(x, _MM_SHUFFLE(2, 3, 0, 1)));
-    return _mm_cvtsi128_si32(x);
+    int32_t each[LANES], most = INT32_MIN;
+    store_ints(each, v);
+    for (int i = 0; i < LANES; i++) most = each[i] > most ? each[i] : most;
+    return most;
 }
-
-#endif

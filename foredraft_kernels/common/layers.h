@@ -1,6 +1,5 @@
 /* What both forwards compute alike, and how they divide their scratch memory. */
-#ifndef FOREDRAFT_LAYERS_H
-#define FOREDRAFT_LAYERS_H
+#pragma once
 
 #include "common/lanes.h"
 
@@ -29,5 +28,3 @@ static inline void *take(char **at, int64_t bytes) {
     *at += (bytes + 63) / 64 * 64;
     return here;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The 52 random bits of foredraft/noise.py, which every process computes alike. */
-#ifndef FOREDRAFT_NOISE_H
-#define FOREDRAFT_NOISE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ INLINE uint64_t mix(uint64_t x) {
 INLINE uint64_t hash(uint64_t key, uint64_t token) {
     return mix(key + (token + 1) * GOLDEN) >> (64 - HASH_BITS);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* A few threads that share the steps of one forward, and scratch memory. */
-#ifndef FOREDRAFT_TEAM_H
-#define FOREDRAFT_TEAM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,5 +25,3 @@ void team_end(int64_t threads);
 
 /* Memory of the calling thread, 64-byte aligned, kept until more is asked for; NULL if none is. */
 void *reserve(size_t bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* The only multiplications of matrices: a block of rows with a panel of 32 columns (README.md). */
-#ifndef FOREDRAFT_TILES_H
-#define FOREDRAFT_TILES_H
+#pragma once
 
 #include "common/blocks.h"
 
@@ -34,5 +33,3 @@ INLINE multiplier *const *bf16_products(void) {
 #endif
     return FOR_ISA(bf16_tiles);
 }
-
-#endif

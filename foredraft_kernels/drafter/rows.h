@@ -1,6 +1,5 @@
 /* The drafter's rows: signed bytes, and numbers rounded to bf16 with halves away from zero. */
-#ifndef FOREDRAFT_DRAFTER_ROWS_H
-#define FOREDRAFT_DRAFTER_ROWS_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -25,5 +24,3 @@ INLINE ints rounded_bf16(floats x) { return plus(as_ints(x), all_ints(0x8000)); 
 INLINE ints pack_bf16(floats first, floats second) {
     return upper_halves(rounded_bf16(first), rounded_bf16(second));
 }
-
-#endif

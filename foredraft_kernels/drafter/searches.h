@@ -1,6 +1,5 @@
 /* What the searches over a pass's candidates share; structs.py mirrors what Python fills. */
-#ifndef FOREDRAFT_DRAFTER_SEARCHES_H
-#define FOREDRAFT_DRAFTER_SEARCHES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -69,7 +68,7 @@ void follow(const counted_text *t, const int64_t *history, int64_t known, follow
 typedef struct {
     int64_t depth, text_depth, width, parents, eos, noisy, position;
     uint64_t seed;
-    double sharpness, least;
+    double confidence_exponent, least;
     const int64_t *tokens;
     const float *logits;
     const double *noise, *pseudocounts;
@@ -77,5 +76,3 @@ typedef struct {
 } tree_scores;
 
 double gumbel(uint64_t seed, int64_t position, int64_t token);
-
-#endif

@@ -1,6 +1,5 @@
 /* What Python fills for the drafter's forward; structs.py mirrors it. */
-#ifndef FOREDRAFT_DRAFTER_STRUCTS_H
-#define FOREDRAFT_DRAFTER_STRUCTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -39,5 +38,3 @@ typedef struct {
 typedef struct {
     int64_t slot, start, tokens, num_slots;
 } request;
-
-#endif

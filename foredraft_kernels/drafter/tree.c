@@ -21,12 +21,12 @@ typedef struct {
     row siblings;
 } child;
 
-/* Write log P(c follows): (logits + noise) * sharpness [M], normalised. */
-static void log_odds(const float *logits, const double *noise, int64_t M, double sharpness,
+/* Write log P(c follows): (logits + noise) * confidence_exponent [M], normalised. */
+static void log_odds(const float *logits, const double *noise, int64_t M, double confidence_exponent,
                      double *odds) {
     double most = -INFINITY, sum = 0;
     for (int64_t c = 0; c < M; c++) {
-        odds[c] = (logits[c] + noise[c]) * sharpness;
+        odds[c] = (logits[c] + noise[c]) * confidence_exponent;
         most = fmax(most, odds[c]);
     }
     for (int64_t c = 0; c < M; c++) {
@@ -77,10 +77,10 @@ static row mixed(const tree_scores *s, int64_t slot, const float *logits, const 
         double noise = 0;
         if (i < own) noise = s->noise[slot * s->width + i];
         else if (s->noisy) noise = gumbel(s->seed, s->position + slot, tokens[i]);
-        odds[i] = odds[i] > 0 ? (log(odds[i]) + noise) * s->sharpness : -INFINITY;
+        odds[i] = odds[i] > 0 ? (log(odds[i]) + noise) * s->confidence_exponent : -INFINITY;
         most = fmax(most, odds[i]);
     }
-    nameless = nameless > 0 ? log(nameless) * s->sharpness : -INFINITY;
+    nameless = nameless > 0 ? log(nameless) * s->confidence_exponent : -INFINITY;
     most = fmax(most, nameless);
     for (int64_t i = 0; i < count; i++) sum += exp(odds[i] - most);
     sum = most + log(sum + exp(nameless - most));
@@ -147,7 +147,7 @@ static row behind(search *x, int64_t node, int64_t column, int64_t slot) {
         follow(s->text, history, n, &x->f);
     }
     if (x->f.orders) made = mixed(s, slot, logits, &x->f, x->row_tokens, x->row_odds);
-    else if (known) log_odds(logits, s->noise + slot * M, M, s->sharpness, x->row_odds);
+    else if (known) log_odds(logits, s->noise + slot * M, M, s->confidence_exponent, x->row_odds);
     x->row_tokens += made.count;
     x->row_odds += made.count;
     return made;

@@ -1,6 +1,5 @@
 /* Rounding where transformers rounds: to bf16, halves to even. */
-#ifndef FOREDRAFT_VERIFIER_ROUNDING_H
-#define FOREDRAFT_VERIFIER_ROUNDING_H
+#pragma once
 
 #include "common/lanes.h"
 
@@ -27,5 +26,3 @@ INLINE void store_halves(uint16_t *p, floats x) {
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(pairs));
 #endif
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Where a session's rows lie in its cache, and where in the text they stand. */
-#ifndef FOREDRAFT_VERIFIER_SEGMENTS_H
-#define FOREDRAFT_VERIFIER_SEGMENTS_H
+#pragma once
 
 #include "common/functions.h"
 #include "structs.h"
@@ -37,5 +36,3 @@ INLINE void branch_of(const segment *s, int64_t row, int64_t depth, int32_t *bra
     int64_t node = s->start + row - tree_start(s);
     for (; depth > 0; node = s->parents[node]) branch[--depth] = (int32_t)node;
 }
-
-#endif

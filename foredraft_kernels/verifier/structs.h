@@ -1,6 +1,5 @@
 /* What Python fills for the verifier's kernels; structs.py mirrors it. */
-#ifndef FOREDRAFT_VERIFIER_STRUCTS_H
-#define FOREDRAFT_VERIFIER_STRUCTS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -60,5 +59,3 @@ typedef struct {
     int64_t num_layers;
     uint16_t *states;
 } hidden_states;
-
-#endif

@@ -1,6 +1,5 @@
 /* Vectors of 16 fp32 lanes in GCC's own types: for any CPU, of any instruction set. */
-#ifndef FOREDRAFT_VERIFIER_VECTORS_H
-#define FOREDRAFT_VERIFIER_VECTORS_H
+#pragma once
 
 #include "common/functions.h"
 
@@ -71,5 +70,3 @@ INLINE void store_any(void *p, int64_t i, vec x, int wide) {
     if (wide) store((float *)p + i, x);
     else store_bf16((uint16_t *)p + i, x);
 }
-
-#endif

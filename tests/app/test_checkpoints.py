@@ -40,7 +40,7 @@ def configuration(
             "adl": {"name": "fixed", "k": 6},
             "verifier_led_rounds": 4,
         },
-        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_block": 8}},
+        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_mask_slots": 8}},
         "verifier": {"service": {"model": str(target), "kv_tokens": 4096}},
     }
     entry = {

@@ -102,13 +102,13 @@ class ScriptedLM:
     """Answers script(prefix, num_slots) and holds prefixes as a cache would: slot by slot."""
 
     def __init__(
-        self, script: Script, slots: int = 4, max_block: int = 9, partial_blocks: bool = True
+        self, script: Script, slots: int = 4, max_mask_slots: int = 9, partial_blocks: bool = True
     ) -> None:
         self.script = script
         self.held: dict[int, tuple[int, ...]] = {}
         self.passes: list[list[BlockRequest]] = []
         self.capabilities = Capabilities(
-            "scripted", 16, 64, EOS, max_block, "exact", slots, 64, partial_blocks
+            "scripted", 16, 64, EOS, max_mask_slots, "exact", slots, 64, partial_blocks
         )
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:

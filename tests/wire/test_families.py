@@ -55,7 +55,7 @@ async def serving(name: str, folder: Path) -> AsyncIterator[tuple[ServiceServer,
             # Its config.json says that it is a causal Qwen2.
             "family": name if name == "open_dcoder" else None,
             "dtype": "float32",
-            "max_block": 8,
+            "max_mask_slots": 8,
             "cache_tokens": 256,
             "prefix_refresh": 8,
             "prefill_rows": 4,

@@ -40,7 +40,7 @@ async def table_4(experiment: Experiment) -> list[Section]:
             name,
             proposal="argmax",
             adl=fixed(K),
-            draft={"first": first, "first_tokens": count if first != "diffusion" else 0},
+            draft={"warmup_proposal": first, "warmup_tokens": count if first != "diffusion" else 0},
         )
         for name, first in (
             (_WITHOUT, "diffusion"),

@@ -87,7 +87,7 @@ class NativeDrafter:
         c = self.capabilities
         if not (
             0 <= r.slot < c.cache_slots
-            and 0 <= r.num_slots <= c.max_block
+            and 0 <= r.num_slots <= c.max_mask_slots
             and r.start >= 0
             and r.tokens
             and r.start + len(r.tokens) + r.num_slots <= c.cache_tokens

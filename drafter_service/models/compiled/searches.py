@@ -120,7 +120,7 @@ class NativeTree:
             scores.seed is not None,
             len(scores.text),
             scores.seed or 0,
-            scores.sharpness,
+            scores.confidence_exponent,
             least_log_mass(params),
             tokens.ctypes.data,
             logits.ctypes.data,

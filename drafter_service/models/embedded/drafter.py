@@ -30,7 +30,7 @@ def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
         vocab_size=config.vocab_size,
         max_len=config.max_position_embeddings,
         eos=config.eos_token_id,
-        max_block=config.max_block,
+        max_mask_slots=config.max_block,
         prefix_kv="exact",
         cache_slots=cache.slots,
         cache_tokens=min(cache.tokens, config.max_position_embeddings),

@@ -23,10 +23,10 @@ from drafter_service.proposals.lattice import BlockScores
 class FamilyDrafter:
     """Feeds of every session's text what cannot be taken from its cached prefix, and the block.
 
-    Several sessions' rows share one forward, each seeing its own. max_block is the most mask slots,
-    max_sessions the most sessions of a pass, max_len the most tokens of one; cache_tokens bounds
-    the cached tokens of all. refresh is after how many tokens a fully bidirectional network reads a
-    text anew.
+    Several sessions' rows share one forward, each seeing its own. max_mask_slots is the most mask
+    slots, max_sessions the most sessions of a pass, max_len the most tokens of one; cache_tokens
+    bounds the cached tokens of all. refresh is after how many tokens a fully bidirectional network
+    reads a text anew.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class FamilyDrafter:
         network: Decoder | Dit,
         model: FamilyModel,
         num_candidates: int,
-        max_block: int,
+        max_mask_slots: int,
         max_sessions: int,
         max_len: int,
         cache_tokens: int,
@@ -52,7 +52,7 @@ class FamilyDrafter:
             vocab_size=sizes.vocab_size,
             max_len=tokens,
             eos=model.eos_token_id,
-            max_block=max_block,
+            max_mask_slots=max_mask_slots,
             prefix_kv=kept.prefix_kv,
             cache_slots=max_sessions,
             cache_tokens=tokens,
@@ -101,7 +101,7 @@ def load_family(
     dtype: torch.dtype,
     device: str,
     num_candidates: int,
-    max_block: int,
+    max_mask_slots: int,
     max_sessions: int,
     max_len: int | None,
     cache_tokens: int,
@@ -127,7 +127,7 @@ def load_family(
         model.network(weights),
         model,
         num_candidates,
-        max_block,
+        max_mask_slots,
         max_sessions,
         longest,
         cache_tokens,

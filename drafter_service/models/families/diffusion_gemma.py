@@ -41,12 +41,12 @@ class _Denoised:
 class DiffusionGemmaDrafter:
     """Runs many sessions' new tokens through the encoder, then their canvases through the decoder.
 
-    max_block is the most slots of a block; max_len the most tokens of a session, slots included;
-    cache_tokens bounds the cached tokens of all sessions together.
+    max_mask_slots is the most slots of a block; max_len the most tokens of a session, slots
+    included; cache_tokens bounds the cached tokens of all sessions together.
     """
 
     def __init__(
-        self, model: Any, num_candidates: int, max_block: int, max_len: int, cache_tokens: int
+        self, model: Any, num_candidates: int, max_mask_slots: int, max_len: int, cache_tokens: int
     ) -> None:
         self._model, text = model, model.config.text_config
         self._window, self._canvas = text.sliding_window, model.config.canvas_length
@@ -58,7 +58,7 @@ class DiffusionGemmaDrafter:
             vocab_size=text.vocab_size,
             max_len=tokens,
             eos=eos[0] if isinstance(eos, list) else eos,
-            max_block=min(max_block, self._canvas),
+            max_mask_slots=min(max_mask_slots, self._canvas),
             prefix_kv="exact",
             cache_slots=cache_tokens // tokens,
             cache_tokens=tokens,
@@ -157,7 +157,7 @@ def load_diffusion_gemma(
     dtype: torch.dtype,
     device: str,
     num_candidates: int,
-    max_block: int,
+    max_mask_slots: int,
     max_len: int | None,
     cache_tokens: int,
 ) -> DiffusionGemmaDrafter:
@@ -187,7 +187,7 @@ def load_diffusion_gemma(
     model.model.encoder.vision_tower = model.model.encoder.embed_vision = None
     model = model.to(device).eval().requires_grad_(False)
     longest = max_len or config.text_config.max_position_embeddings
-    return DiffusionGemmaDrafter(model, num_candidates, max_block, longest, cache_tokens)
+    return DiffusionGemmaDrafter(model, num_candidates, max_mask_slots, longest, cache_tokens)
 
 
 def _config(folder: Path) -> Any:

@@ -26,8 +26,8 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 class InjectedDrafter:
     """Keeps the keys and values of each session's features; a pass feeds the sessions' blocks.
 
-    Blocks always have the size that the model was trained with; max_block is the most of its masks
-    that are asked for.
+    Blocks always have the size that the model was trained with; max_mask_slots is the most of its
+    masks that are asked for.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class InjectedDrafter:
         config: DFlashConfig,
         fusion: Fusion,
         num_candidates: int,
-        max_block: int,
+        max_mask_slots: int,
         max_sessions: int,
     ) -> None:
         self._model, self._config, self._width = model, config, fusion.width
@@ -49,7 +49,7 @@ class InjectedDrafter:
             vocab_size=sizes.vocab_size,
             max_len=sizes.max_len,
             eos=config.eos_token_id,
-            max_block=min(max_block, config.block_size - 1),
+            max_mask_slots=min(max_mask_slots, config.block_size - 1),
             prefix_kv="exact",
             cache_slots=max_sessions,
             cache_tokens=sizes.max_len,
@@ -105,7 +105,7 @@ def load_injected(
     dtype: torch.dtype,
     device: str,
     num_candidates: int,
-    max_block: int,
+    max_mask_slots: int,
     max_sessions: int,
 ) -> InjectedDrafter:
     """Return the drafter of a folder with a DFlash checkpoint, for the target in another folder.
@@ -121,7 +121,7 @@ def load_injected(
             if name not in WEIGHTS:
                 weights[name] = tensor.to(dtype)
     model = DFlash.of(config.decoder, weights)
-    return InjectedDrafter(model, config, fusion, num_candidates, max_block, max_sessions)
+    return InjectedDrafter(model, config, fusion, num_candidates, max_mask_slots, max_sessions)
 
 
 def _read_target(folder: Path, dtype: torch.dtype, device: str) -> dict[str, Tensor]:

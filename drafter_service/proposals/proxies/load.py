@@ -17,11 +17,11 @@ _LM_PATH = "cps.scorer.lm_path"
 
 
 def load_proxies(
-    config: DrafterConfig, vocab_size: int, max_block: int
+    config: DrafterConfig, vocab_size: int, max_mask_slots: int
 ) -> list[tuple[float, CausalScorer]]:
     """Return the configured parts with their weights; raise WeightsError or ConfigError.
 
-    vocab_size and max_block, in mask slots, are the drafter's.
+    vocab_size and max_mask_slots, in mask slots, are the drafter's.
     """
     scorer = config.cps.scorer
     loaded: list[tuple[float, CausalScorer]] = []
@@ -30,7 +30,7 @@ def load_proxies(
     if scorer.kenlm > 0:
         loaded.append((scorer.kenlm, _load_kenlm(scorer)))
     if scorer.lm > 0:
-        loaded.append((scorer.lm, _load_lm(scorer, vocab_size, max_block)))
+        loaded.append((scorer.lm, _load_lm(scorer, vocab_size, max_mask_slots)))
     return loaded
 
 
@@ -59,7 +59,7 @@ def _load_kenlm(config: ScorerConfig) -> KenLMScorer:
         ) from None
 
 
-def _load_lm(config: ScorerConfig, vocab_size: int, max_block: int) -> CausalScorer:
+def _load_lm(config: ScorerConfig, vocab_size: int, max_mask_slots: int) -> CausalScorer:
     if config.lm_path is None or not config.lm_path.is_dir():
         raise ConfigError("cps.scorer.lm needs lm_path, a model's folder", param=_LM_PATH)
     # Imported here: a drafter without a language model has no need of transformers.
@@ -79,7 +79,7 @@ def _load_lm(config: ScorerConfig, vocab_size: int, max_block: int) -> CausalSco
             param=_LM_PATH,
         )
     longest = getattr(text, "max_position_embeddings", None)
-    if longest is not None and config.lm_window + max_block > longest:
+    if longest is not None and config.lm_window + max_mask_slots > longest:
         raise ConfigError(
             f"the language model holds {longest} tokens, fewer than lm_window and a block",
             param="cps.scorer.lm_window",

@@ -21,7 +21,7 @@ async def test_the_audit_runs_on_a_target_of_another_tokenizer(tmp_path: Path) -
     drafter = write_drafter(tmp_path / "drafter", made)
     services = {
         "verifier": {"service": {"model": str(made.folder), "kv_tokens": 2048}},
-        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_block": 8}},
+        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_mask_slots": 8}},
     }
     config = parse(ForedraftConfig, services)
     numerics, findings = await audit(config, prompts(1), 12, 1)

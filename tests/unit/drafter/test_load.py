@@ -38,7 +38,7 @@ def test_every_strategy_drafts_the_same_block_again(folder, dtype, strategy, tem
     blocks = []
     for name in ("a", "b"):
         handle, opened = engine.open(DraftOpen(name, PREFIX, sampling, strategy, 60))
-        assert opened.max_block == {"tree": 63, "lookup": 15}.get(strategy, 5)
+        assert opened.max_draft_tokens == {"tree": 63, "lookup": 15}.get(strategy, 5)
         assert opened.model.tokenizer_hash == hashlib.sha256(b"{}").hexdigest()
         [block] = engine.propose([(handle, asking(name, PREFIX, 8, 5))])
         assert isinstance(block, DraftBlock)

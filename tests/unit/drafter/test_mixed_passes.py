@@ -10,7 +10,7 @@ import pytest
 
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import FirstTokens, Proposal, SamplingParams
+from foredraft.types import Proposal, SamplingParams, WarmupProposal
 from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening, scores_of
 
 PREFIX = (3, 4, 5)
@@ -24,7 +24,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "lookup": {"proposal": Proposal.LOOKUP},
     "refined": {"proposal": Proposal.COUPLED, "steps": 3},
     "extended": {"proposal": Proposal.COUPLED, "extend": True},
-    "opening": {"proposal": Proposal.TREE, "first": FirstTokens.AR, "first_tokens": 9},
+    "opening": {
+        "proposal": Proposal.TREE,
+        "warmup_proposal": WarmupProposal.AR,
+        "warmup_tokens": 9,
+    },
 }
 SETTINGS: dict[str, Any] = {"extend": {"block": 2, "confidence": 0.0}}
 

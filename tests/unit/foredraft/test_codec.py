@@ -32,7 +32,6 @@ from foredraft.types import (
     DraftOpen,
     DraftOpened,
     DraftParams,
-    FirstTokens,
     Grammar,
     GrammarKind,
     LogitsParams,
@@ -45,6 +44,7 @@ from foredraft.types import (
     TokenLogprobs,
     Verdict,
     VerifyOpen,
+    WarmupProposal,
 )
 
 u32 = st.integers(0, (1 << 32) - 1)
@@ -146,7 +146,7 @@ def draft_opens(draw: st.DrawFn) -> DraftOpen:
     params = DraftParams(
         draw(st.integers(1, 64)),
         draw(st.booleans()),
-        draw(st.sampled_from(FirstTokens)),
+        draw(st.sampled_from(WarmupProposal)),
         draw(st.integers(0, MAX_PREFIX)),
     )
     return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest, params)

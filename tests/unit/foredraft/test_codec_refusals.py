@@ -75,7 +75,11 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (verifier_codec.verify_open_from_pb, verify_open(prefix=[]), "prefix length"),
     (verifier_codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
     (verifier_codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
-    (drafter_codec.draft_opened_from_pb, drafter_pb2.DraftOpened(max_block=0), "max_block"),
+    (
+        drafter_codec.draft_opened_from_pb,
+        drafter_pb2.DraftOpened(max_draft_tokens=0),
+        "max_draft_tokens",
+    ),
     (
         common_codec.model_from_pb,
         common_pb2.ModelInfo(eos_token_ids=[1] * 65),
@@ -98,7 +102,11 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         "draft length",
     ),
     (drafter_codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
-    (drafter_codec.draft_open_from_pb, draft_open(params={"first": "best"}), "params.first"),
+    (
+        drafter_codec.draft_open_from_pb,
+        draft_open(params={"warmup_proposal": "best"}),
+        "params.warmup_proposal",
+    ),
     (verifier_codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
     (
         common_codec.model_from_pb,

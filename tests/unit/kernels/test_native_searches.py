@@ -107,7 +107,7 @@ def test_the_tree_is_the_references(
     seed = int(rng.integers(1 << 63)) if temperature else None
     params = TreeParams(
         depth=depth,
-        least_mass=least,
+        min_node_prob=least,
         text_depth=text_depth,
         text_window=window,
         pseudocounts=tuple(pseudocounts),

@@ -112,7 +112,7 @@ def test_the_end_is_said_where_it_is_drafted_and_nothing_behind_it(pair: Pair) -
 def test_ids_without_a_token_are_never_candidates(pair: Pair) -> None:
     said = respelled(scores_of([{12: 0.6, A: 0.3, END: 0.1}]), pair)
     assert rows_of(said) == [{T_A: 0.3, T_END: 0.1}]
-    tree = tree_block(said, 9, T_END, SamplingParams(), (), TreeParams(least_mass=0.0))
+    tree = tree_block(said, 9, T_END, SamplingParams(), (), TreeParams(min_node_prob=0.0))
     assert set(tree.tokens) == {T_A, T_END}
 
 

@@ -18,7 +18,7 @@ from drafter_service.models.families.injected import InjectedDrafter
 from drafter_service.models.port import BlockRequest
 from foredraft.errors import ConfigError, InvalidRequest, WeightsError
 from foredraft.features.fusion import read_fusion
-from foredraft.types import FirstTokens, Proposal
+from foredraft.types import Proposal, WarmupProposal
 from tests.support.drafters import opening
 from tests.support.families.dflash import (
     BLOCK,
@@ -117,7 +117,7 @@ def test_features_may_come_little_by_little(pair: tuple[Path, Path, Weights, Wei
     ("asked", "param"),
     [
         ({"proposal": Proposal.AR}, "proposal"),
-        ({"first": FirstTokens.AR, "first_tokens": 9}, "params.first"),
+        ({"warmup_proposal": WarmupProposal.AR, "warmup_tokens": 9}, "params.warmup_proposal"),
         ({"extend": True}, "params.extend"),
         ({"steps": 2}, "params.steps"),
     ],

@@ -113,7 +113,7 @@ def test_sessions_in_one_pass_score_as_alone(tmp_path: Path) -> None:
 def test_what_it_declares(tmp_path: Path) -> None:
     write_diffusion_gemma(tmp_path / "model")
     capabilities = load(tmp_path / "model").capabilities
-    assert capabilities.max_block == CANVAS
+    assert capabilities.max_mask_slots == CANVAS
     assert (capabilities.prefix_kv, capabilities.eos) == ("exact", EOS)
     assert (capabilities.max_len, capabilities.cache_slots) == (64, 4)
 

@@ -19,7 +19,11 @@ from tests.support.examples import examples
 GREEDY = SamplingParams()
 TEXT = (9,)
 EVERYTHING = TreeParams(
-    depth=8, least_mass=0.0, sharpness=1.0, noisy_sharpness=1.0, pseudocounts=()
+    depth=8,
+    min_node_prob=0.0,
+    confidence_exponent=1.0,
+    confidence_exponent_sampled=1.0,
+    pseudocounts=(),
 )
 ROWS = [{1: 0.6, 2: 0.4, EOS: 1e-9}, {3: 0.5, 4: 0.5 - 1e-6, EOS: 1e-9}]
 EDGES = {(1, 1, 4): 3.0}
@@ -52,7 +56,7 @@ def test_the_tree_is_the_best_prefixes(scores, nodes, temperature, seed):
     scores.edge[0] = scores.edge[0, :1]
     noise = np.random.default_rng(seed).gumbel(size=scores.tokens.shape) * (temperature > 0)
     logits = (scores.log_q[:, None, :] + scores.edge) / (temperature or 1.0)
-    perturbed = TreeScores(scores.tokens, logits, noise, sharpness=1.0)
+    perturbed = TreeScores(scores.tokens, logits, noise, confidence_exponent=1.0)
     tree = grow(perturbed, nodes, EVERYTHING, EOS)
     check_parents("parents", tree.parents, len(tree.tokens))
     texts = [tuple(tree.tokens[n] for n in branch(tree.parents, i)) for i in range(len(tree.mass))]
@@ -74,14 +78,14 @@ def test_children_know_their_parent_through_the_edges():
 
 
 def test_unlikely_nodes_are_left_out():
-    params = replace(EVERYTHING, least_mass=0.3)
+    params = replace(EVERYTHING, min_node_prob=0.3)
     drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, TEXT, params)
     assert drafted.tokens == (1, 4, 2)
 
 
 def test_where_nothing_is_likely_enough_the_block_is_empty():
     # The model's 0.6 and 0.4 are halved by two tokens of the text, a quarter each.
-    params = replace(EVERYTHING, least_mass=0.35, pseudocounts=(2.0,))
+    params = replace(EVERYTHING, min_node_prob=0.35, pseudocounts=(2.0,))
     drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, (9, 5, 9, 6, 9), params)
     assert (drafted.tokens, drafted.parents, drafted.bonus_guess) == ((), (), -1)
 
@@ -107,7 +111,7 @@ def test_the_noise_decides_above_temperature_0():
 def test_what_the_target_filters_out_is_not_drafted():
     scores = scores_of([{1: 0.7, 2: 0.2, 3: 0.1 - 1e-9, EOS: 1e-9}] * 2)
     sampling = SamplingParams(temperature=1.0, top_k=1, seed=3)
-    drafted = tree_block(scores, 9, EOS, sampling, TEXT, TreeParams(least_mass=1e-9))
+    drafted = tree_block(scores, 9, EOS, sampling, TEXT, TreeParams(min_node_prob=1e-9))
     assert drafted.tokens == (1, 1)
 
 
@@ -128,7 +132,7 @@ def test_what_followed_in_the_text_is_weighed_against_the_model():
 
 def test_a_text_that_repeats_itself_goes_on_beyond_the_slots():
     text = (3, 4, 5, 6, 7, 8, 3, 4, 5, 6, 7, 8, 3, 4)
-    params = replace(EVERYTHING, least_mass=0.3, text_depth=5, pseudocounts=(4.0, 0.1))
+    params = replace(EVERYTHING, min_node_prob=0.3, text_depth=5, pseudocounts=(4.0, 0.1))
     drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, text, params)
     # None of it the model's, whose slots are two; text_depth ends it.
     assert drafted.tokens == (5, 6, 7, 8, 3)
@@ -143,7 +147,7 @@ def test_a_new_text_leaves_the_tree_as_it_is():
 
 
 def test_without_edges_the_model_has_its_say_behind_what_the_text_knew():
-    params = replace(EVERYTHING, least_mass=0.105, text_depth=2, pseudocounts=(0.5,))
+    params = replace(EVERYTHING, min_node_prob=0.105, text_depth=2, pseudocounts=(0.5,))
     drafted = tree_block(scores_of(ROWS), 20, EOS, GREEDY, (7, 5, 7), params)
     # 5 and behind it 7 have 2/3 by the text; the model's 3 and 4 share the rest behind 5, too.
     assert drafted.tokens == (5, 7, 1, 2, 3, 4)
@@ -152,7 +156,7 @@ def test_without_edges_the_model_has_its_say_behind_what_the_text_knew():
 
 def test_the_noise_of_what_only_the_text_knew_is_the_targets():
     text = (3, 4, 3, 5, 3)
-    params = replace(EVERYTHING, pseudocounts=(1e-9,), text_depth=1, least_mass=1e-6)
+    params = replace(EVERYTHING, pseudocounts=(1e-9,), text_depth=1, min_node_prob=1e-6)
     for seed in range(20):
         sampling = SamplingParams(temperature=1.0, seed=seed)
         drafted = tree_block(scores_of(ROWS), 1, EOS, sampling, text, params)

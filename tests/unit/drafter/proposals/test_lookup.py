@@ -45,7 +45,7 @@ def test_a_copied_block_ends_at_the_first_eos() -> None:
 
 def test_lookup_alone_proposes_nothing_where_nothing_repeats() -> None:
     def copied(text: list[int], room: int) -> Drafted:
-        passes = Lookup(EOS, shortest=2, most_tokens=3).draft(4, text, room)
+        passes = Lookup(EOS, shortest=2, max_draft_tokens=3).draft(4, text, room)
         with pytest.raises(StopIteration) as end:
             next(passes)
         block: Drafted = end.value.value

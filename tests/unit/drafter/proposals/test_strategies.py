@@ -26,7 +26,7 @@ from drafter_service.strategies import (
     Extended,
     ExtendParams,
     Lookup,
-    Opening,
+    Warmup,
 )
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
@@ -77,7 +77,7 @@ def test_diffusion_asks_once_for_the_tokens_and_their_guess():
     strategy = Diffusion(Denoiser(1, GREEDY), argmax, max_slots=9)
     drafted, asked = driven(strategy.draft(3, (4,), ROOM), answer)
     assert (drafted, asked) == (Drafted((5, 6, 7), 3, 8), [Pass((4,), 4)])
-    assert strategy.most_tokens == 8
+    assert strategy.max_draft_tokens == 8
     for room, slots in ((3, 3), (1, 1)):
         drafted, asked = driven(strategy.draft(3, (4,), room), answer)
         assert (len(drafted.tokens), asked) == (slots, [Pass((4,), slots)])
@@ -91,7 +91,7 @@ def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
     strategy = Diffusion(Denoiser(1, GREEDY), tree, max_slots=4, max_nodes=63)
     _, [asked] = driven(strategy.draft(nodes, (4,), ROOM), answer)
     assert asked.num_slots == min(nodes, 4)
-    assert strategy.most_tokens == 63
+    assert strategy.max_draft_tokens == 63
 
 
 # Autoregressive
@@ -240,13 +240,13 @@ def test_each_block_of_a_path_can_be_refined():
     ]
 
 
-# Opening
+# Warmup
 
 
 def test_the_first_tokens_are_drafted_otherwise():
     then = Diffusion(Denoiser(1, GREEDY), argmax, 9)
-    strategy = Opening(Autoregressive(coupled(GREEDY), EOS, 4), then, until=6)
-    assert strategy.most_tokens == 8
+    strategy = Warmup(Autoregressive(coupled(GREEDY), EOS, 4), then, until=6)
+    assert strategy.max_draft_tokens == 8
     first, asked = driven(strategy.draft(2, (1, 2, 3, 4, 5), ROOM), answer)
     assert (first.tokens, [a.num_slots for a in asked]) == ((6, 7), [1, 1])
     second, asked = driven(strategy.draft(2, (1, 2, 3, 4, 5, 6), ROOM), answer)
@@ -255,5 +255,5 @@ def test_the_first_tokens_are_drafted_otherwise():
 
 def test_the_opening_may_have_nothing_to_propose():
     then = Diffusion(Denoiser(1, GREEDY), argmax, 9)
-    strategy = Opening(Lookup(EOS, 2, 4), then, until=6)
+    strategy = Warmup(Lookup(EOS, 2, 4), then, until=6)
     assert driven(strategy.draft(2, (1, 2, 3), ROOM), answer) == (Drafted((), 0, NO_GUESS), [])

@@ -8,7 +8,7 @@ from drafter_service.config import DrafterConfig
 from drafter_service.proposals.denoising import MASK
 from foredraft.errors import ConfigError, InvalidRequest
 from foredraft.strict import parse
-from foredraft.types import FirstTokens, Proposal, SamplingParams
+from foredraft.types import Proposal, SamplingParams, WarmupProposal
 from tests.support.drafters import (
     EOS,
     ScriptedLM,
@@ -55,10 +55,10 @@ def test_sampled_says_what_it_drew_from_and_how_much_of_it_is_set():
 
 
 def test_ar_and_lookup_have_their_own_limits():
-    assert chosen(Proposal.AR).most_tokens == 8
+    assert chosen(Proposal.AR).max_draft_tokens == 8
     assert len(drafted(chosen(Proposal.AR), 3)[1]) == 3
     lookup = chosen(Proposal.LOOKUP, settings={"lookup": {"shortest": 1, "max_tokens": 4}})
-    assert lookup.most_tokens == 4
+    assert lookup.max_draft_tokens == 4
     assert drafted(lookup, 4, (1, 2, 3, 1))[0].tokens == (2, 3, 1)
 
 
@@ -76,7 +76,7 @@ def test_steps_are_denoising_passes(proposal):
 def test_extending_paths_grow_up_to_their_own_limit(proposal):
     settings = {"extend": {"block": 2, "confidence": 0.5, "max_tokens": 20}}
     strategy = chosen(proposal, settings=settings, extend=True)
-    assert strategy.most_tokens == 20
+    assert strategy.max_draft_tokens == 20
     block, asked = drafted(strategy, 5)
     assert (block.tokens, len(asked)) == ((6, 7, 8, 9, 10), 3)
 
@@ -86,15 +86,19 @@ def test_a_block_to_extend_is_cut_to_the_models_slots():
     assert [a.num_slots for a in drafted(strategy, 20)[1]] == [9, 9, 5]
 
 
-@pytest.mark.parametrize("first", [FirstTokens.AR, FirstTokens.LOOKUP])
+@pytest.mark.parametrize("first", [WarmupProposal.AR, WarmupProposal.LOOKUP])
 def test_the_first_tokens_count_from_the_prefix_of_open(first):
-    strategy = chosen(Proposal.COUPLED, first=first, first_tokens=2)
+    strategy = chosen(Proposal.COUPLED, warmup_proposal=first, warmup_tokens=2)
     passes = [len(drafted(strategy, 3, (1,) * n)[1]) for n in (3, 4, 5)]
-    assert passes == [3 if first is FirstTokens.AR else 0] * 2 + [1]
+    assert passes == [3 if first is WarmupProposal.AR else 0] * 2 + [1]
 
 
 def test_an_autoregressive_opening_says_what_it_drew_from_where_the_proposal_does():
-    options = {"sampling": SamplingParams(1.0, seed=2), "first": FirstTokens.AR, "first_tokens": 9}
+    options = {
+        "sampling": SamplingParams(1.0, seed=2),
+        "warmup_proposal": WarmupProposal.AR,
+        "warmup_tokens": 9,
+    }
     for proposal in (Proposal.SAMPLED, Proposal.COUPLED):
         block, asked = drafted(chosen(proposal, **options), 3)
         assert len(asked) == 3

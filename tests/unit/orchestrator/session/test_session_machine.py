@@ -159,10 +159,10 @@ class SessionMachine(RuleBasedStateMachine):
     # The drafter's side.
 
     @precondition(lambda self: self.running)
-    @rule(max_block=st.integers(1, 16))
-    def drafter_opens(self, max_block: int) -> None:
+    @rule(max_draft_tokens=st.integers(1, 16))
+    def drafter_opens(self, max_draft_tokens: int) -> None:
         self.named = list(self.session.draft_open(Proposal.ARGMAX, Acceptance.COUPLED).prefix)
-        self.session.drafter_opened(DraftOpened(MODEL, max_block))
+        self.session.drafter_opened(DraftOpened(MODEL, max_draft_tokens))
 
     @rule()
     def drafter_is_lost(self) -> None:
