@@ -220,7 +220,7 @@ def decide(tokens: list[int], asked: Round, stops: Sequence[int] = ()) -> Verdic
     return Verdict(asked.base, len(path), more, path=kept)
 
 
-class CompletionBuffer:
+class Collected:
     """Everything a generation yielded."""
 
     def __init__(self) -> None:

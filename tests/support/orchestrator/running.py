@@ -12,7 +12,7 @@ from orchestrator.length.config import FixedConfig
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest
 from tests.support.orchestrator.peers import (
-    CompletionBuffer,
+    Collected,
     DraftScript,
     ScriptedDrafter,
     ScriptedVerifier,
@@ -33,7 +33,7 @@ async def run(
     settings_: OrchestratorConfig = FIXED,
 ) -> tuple[tuple[int, ...], SpeculationReport]:
     """Generate to the end; every run must equal plain decoding and leave nothing open."""
-    got = CompletionBuffer()
+    got = Collected()
     async with asyncio.timeout(DEADLINE_S):
         async for event in generate(asked, drafter, verifier, settings_):
             got.add(event)
@@ -44,7 +44,7 @@ async def run(
     return got.tokens, got.summary.report
 
 
-def reconciles(got: CompletionBuffer, report: SpeculationReport) -> None:
+def reconciles(got: Collected, report: SpeculationReport) -> None:
     """The report's sums are those of the tokens and of the steps."""
     origins = [c.origin for step in got.steps for c in step.tokens]
     assert report.tokens == len(got.tokens) == len(origins)
