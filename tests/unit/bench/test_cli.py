@@ -31,7 +31,7 @@ def test_every_way_decodes_the_same_tokens_and_has_its_row(tmp_path: Path) -> No
     drafter = write_drafter(tmp_path / "drafter", made)
     args = {
         "verifier": {"service": {"model": str(made.folder), "kv_tokens": 2048}},
-        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_block": 8}},
+        "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_mask_slots": 8}},
     }
     config, texts, out = (tmp_path / name for name in ("own.yaml", "texts.jsonl", "rows.json"))
     config.write_text(yaml.safe_dump({"applications": [{"args": args}]}))
