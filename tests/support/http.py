@@ -9,15 +9,16 @@ from typing import Any
 
 import uvicorn
 
+from tests.support.waiting import eventually
+
 
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
     """Yield the URL that the app answers at."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
     serving = asyncio.create_task(server.serve())
-    while not server.started:
-        assert not serving.done()
-        await asyncio.sleep(0.01)
+    await eventually(lambda: server.started or serving.done())
+    assert server.started
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
 from drafter_service.engine import DrafterEngine
+from drafter_service.models.port import BlockRequest
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import Unavailable
 from foredraft.rpc.server import ServiceServer
 from foredraft.types import (
+    DraftBlock,
+    Propose,
     SamplingParams,
 )
 from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
@@ -28,9 +33,11 @@ from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.support.drafters import INFO, ScriptedLM, scores_of, strategies_of
 from tests.support.verifiers import CountingModel, make_engine
+from tests.support.waiting import DEADLINE_S
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
+from verifier_service.models.port import Segment
 from verifier_service.runner import Runner
 
 VOCAB = 16
@@ -51,19 +58,23 @@ def right(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
 
 
 class Watched(ScriptedLM):
-    """It can be made to wait, or to break, from its n-th pass on."""
+    """It can be made to break, and to be late: its passes of these numbers."""
 
     def __init__(self, script: Callable[..., BlockScores] = half_right) -> None:
         super().__init__(script, slots=8)
         self.capabilities = replace(self.capabilities, max_len=1000, cache_tokens=1000)
-        self.gate = threading.Event()
-        self.gate.set()
         self.broken = False
+        self.late: set[int] = set()
+        self.rounds: Callable[[], float] = lambda: 0.0
 
-    def draft(self, requests: Sequence[object]) -> list[BlockScores]:
-        self.gate.wait(5)
+    def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         if self.broken:
             raise RuntimeError("the model broke")
+        if len(self.passes) in self.late:
+            # The round under way may be one more.
+            give_up, enough = time.monotonic() + DEADLINE_S, self.rounds() + 2
+            while self.rounds() < enough and time.monotonic() < give_up:
+                time.sleep(0.001)
         return super().draft(requests)
 
 
@@ -74,7 +85,7 @@ class SlowModel(CountingModel):
         super().__init__(1000, VOCAB)
         self.info = replace(self.info, tokenizer_hash=TOKENIZER)
 
-    def forward(self, segments):
+    def forward(self, segments: Sequence[Segment]) -> np.ndarray:
         time.sleep(0.002)
         return super().forward(segments)
 
@@ -107,7 +118,7 @@ class Pool:
         self.scheme = ""
         self.asked = 0
 
-    async def open(self, request):
+    async def open(self, request: Any) -> Any:
         if not self.servers:
             raise Unavailable("none is running")
         client = self._client(f"{self.scheme}127.0.0.1:{self.servers[-1].port}")
@@ -117,11 +128,11 @@ class Pool:
         if isinstance(stream, DrafterStream):
             propose = stream.propose
 
-            async def counted(request):
+            async def counted(request: Propose) -> DraftBlock:
                 self.asked += 1
                 return await propose(request)
 
-            stream.propose = counted
+            stream.propose = counted  # type: ignore[method-assign]
         return stream
 
     async def kill(self) -> None:
@@ -186,7 +197,7 @@ async def decoded(
     tokens: list[int] = []
     report = None
     number = 0
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         events = generate(request, both.drafters, both.verifiers, config)
         async for event in events:
             if isinstance(event, StepEvent):
@@ -201,9 +212,3 @@ async def decoded(
 
 
 PLAIN_TOKENS = [(PROMPT[-1] + 1 + at) % VOCAB for at in range(NEW)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.005)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 DEADLINE_S = 60.0
+T = TypeVar("T")
 
 
 async def eventually(
@@ -18,6 +20,17 @@ async def eventually(
             if holds if isinstance(holds, bool) else await holds:
                 return
             await asyncio.sleep(every_s)
+
+
+async def settled(value: Callable[[], T]) -> T:
+    """Return a value once it has been the same for many looks."""
+    looks, last = 0, value()
+    async with asyncio.timeout(DEADLINE_S):
+        while looks < 40:
+            await asyncio.sleep(0.005)
+            now = value()
+            looks, last = (looks + 1, last) if now == last else (0, now)
+    return last
 
 
 async def turns(count: int = 50) -> None:

@@ -30,9 +30,9 @@ from tests.support.lease_pair import (
     VOCAB,
     drafter,
     pair,
-    until,
 )
 from tests.support.verifiers import CountingModel, opening, round_after
+from tests.support.waiting import eventually
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient, VerifierStream
 
@@ -46,7 +46,7 @@ async def test_another_drafter_is_asked_from_the_next_draft_on() -> None:
             await stream.grant(Grant(1, 200, 1, 1_000_000, 0))
             await stream.next_led()
             await stream.use_drafter(source(second.port))
-            await until(lambda: second.stats()["blocks"] > 0)
+            await eventually(lambda: second.stats()["blocks"] > 0)
             assert first.stats()["streams"] == 0
             while isinstance(led := await stream.next_led(), LedRound):
                 pass
@@ -156,7 +156,7 @@ async def test_a_bad_grant_names_its_field(message: dict[str, object], param: st
                     pass
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert param in dict(caught.value.trailing_metadata())["foredraft-param"]
-        await until(lambda: both.gauges() == 0)
+        await eventually(lambda: both.gauges() == 0)
 
 
 class LyingVerifier(verifier_pb2_grpc.VerifierServiceServicer):

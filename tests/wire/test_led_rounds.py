@@ -31,9 +31,9 @@ from tests.support.lease_pair import (
     half_right,
     pair,
     right,
-    until,
     verifier,
 )
+from tests.support.waiting import eventually, settled, turns
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 3.0])
@@ -50,7 +50,7 @@ async def test_tokens_are_those_of_plain_decoding_and_the_orchestrator_requests_
         assert report.draft_rounds > 4 and report.drafter_attaches == 1
         if temperature == 0:
             assert plain == PLAIN_TOKENS and report.mat > 1
-        await until(lambda: both.gauges() == 0)
+        await eventually(lambda: both.gauges() == 0)
 
 
 @pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
@@ -71,7 +71,7 @@ async def test_a_text_ends_where_it_was_to(new: int) -> None:
         assert (await decoded(both, new=new))[0] == PLAIN_TOKENS[:new]
         stopped, _ = await decoded(both, stops=(PLAIN_TOKENS[new],))
         assert stopped == PLAIN_TOKENS[: new + 1]
-        await until(lambda: both.gauges() == 0)
+        await eventually(lambda: both.gauges() == 0)
 
 
 async def test_a_lost_drafter_costs_drafts_alone_and_another_one_takes_over() -> None:
@@ -81,8 +81,9 @@ async def test_a_lost_drafter_costs_drafts_alone_and_another_one_takes_over() ->
             if number == 3:
                 await both.drafters.kill()
             if number == 7:
-                both.drafters.servers.append(await drafter())
-                await asyncio.sleep(0.05)
+                another = await drafter()
+                both.drafters.servers.append(another)
+                await eventually(lambda: another.stats()["sessions"] > 0)
 
         tokens, report = await decoded(both, watch=kill, new=200)
         assert tokens == [(PROMPT[-1] + 1 + at) % VOCAB for at in range(200)]
@@ -104,13 +105,11 @@ async def test_a_drafter_that_breaks_is_left() -> None:
 
 async def test_a_late_draft_is_not_waited_for() -> None:
     model = Watched()
-    config = LED.model_copy(update={"draft_deadline_ms": 30.0})
+    model.late = {3, 4, 5}
+    config = LED.model_copy(update={"draft_deadline_ms": 200.0})
     async with pair(model) as both:
-
-        def hold(number: int) -> None:
-            (model.gate.clear if number in (3, 4, 5) else model.gate.set)()
-
-        tokens, report = await decoded(both, config, watch=hold, new=100)
+        model.rounds = lambda: both.verifiers.servers[0].stats()["rounds"]
+        tokens, report = await decoded(both, config, new=100)
         assert len(tokens) == 100 and tokens[:NEW] == PLAIN_TOKENS
         assert report.origins[Origin.PLAIN] > 0 and report.draft_rounds > 10
 
@@ -119,12 +118,10 @@ async def test_drafts_that_are_late_now_and_then_lose_no_drafter() -> None:
     model = Watched()
     breaker = BreakerConfig(threshold=4, cooldown_s=0.01, max_cooldown_s=0.02)
     config = LED.model_copy(update={"draft_deadline_ms": 200.0, "breaker": breaker})
+    model.late = {5, 15, 25, 35}
     async with pair(model) as both:
-
-        def hold(number: int) -> None:
-            (model.gate.clear if number in (5, 15, 25, 35) else model.gate.set)()
-
-        tokens, report = await decoded(both, config, watch=hold, new=200)
+        model.rounds = lambda: both.verifiers.servers[0].stats()["rounds"]
+        tokens, report = await decoded(both, config, new=200)
         assert len(tokens) == 200 and tokens[:NEW] == PLAIN_TOKENS
         assert report.origins[Origin.PLAIN] >= 4 and report.rounds > 36
         assert report.drafter_attaches == 1 and both.drafters.asked == 0
@@ -151,7 +148,7 @@ async def test_a_draining_verifier_is_left_after_the_round_under_way() -> None:
             if number == 4:
                 both.verifiers.servers.append(await verifier())
                 draining.append(asyncio.create_task(both.verifiers.servers.pop(0).drain(5.0)))
-                await asyncio.sleep(0.02)
+                await turns()
 
         tokens, report = await decoded(both, watch=drain)
         assert tokens == PLAIN_TOKENS and report.verifier_moves == 1
@@ -244,10 +241,8 @@ async def test_a_slow_reader_stops_the_verifier_after_what_was_granted() -> None
 
         async def read_slowly(number: int) -> None:
             if number == 2:
-                await asyncio.sleep(0.3)
-                done = server.stats()["rounds"]
-                await asyncio.sleep(0.1)
-                assert server.stats()["rounds"] == done < 2 + 2 * 4 + LED.read_ahead + 2
+                done = await settled(lambda: server.stats()["rounds"])
+                assert 2 + 4 < done < 2 + 2 * 4 + LED.read_ahead + 2
 
         tokens, _ = await decoded(both, watch=read_slowly, new=200)
         assert len(tokens) == 200
@@ -260,7 +255,7 @@ async def test_a_client_that_goes_frees_both_sides() -> None:
         async for _ in events:
             break
         await events.aclose()
-        await until(lambda: both.gauges() == 0)
+        await eventually(lambda: both.gauges() == 0)
 
 
 async def test_many_at_once_get_what_they_get_alone() -> None:

@@ -27,6 +27,7 @@ from foredraft.rpc.server import ServiceServer
 from foredraft.v1 import drafter_pb2, verifier_pb2
 from tests.support import drafters, verifiers
 from tests.support.relay import Relay, relayed
+from tests.support.waiting import DEADLINE_S, eventually
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
@@ -109,18 +110,12 @@ async def connected(service: Service, **settings: Any) -> AsyncIterator[tuple[Se
 @asynccontextmanager
 async def over_a_relay(service: Service) -> AsyncIterator[tuple[ServiceServer, Any, Relay]]:
     async with (
-        asyncio.timeout(20),
+        asyncio.timeout(DEADLINE_S),
         serving(service) as server,
         relayed(server.port) as relay,
         service.connect(f"127.0.0.1:{relay.port}") as client,
     ):
         yield server, client, relay
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def health(server: ServiceServer) -> int:
@@ -176,7 +171,7 @@ async def test_a_peer_that_stalls_is_noticed_by_both_ends(
         relay.stall()
         with pytest.raises(Unavailable):
             await service.ask(stream)
-        await until(lambda: server.stats()["sessions"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == 0)
 
 
 @both
@@ -188,7 +183,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument_and_no_tracebac
         for messages in ([b"\xff\xff"], [b"\x0a\x7f"], [opened, b"\xff"]):
             status = await sent(service, server, *messages)
             assert status is grpc.StatusCode.INVALID_ARGUMENT
-        await until(lambda: server.stats()["sessions"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == 0)
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -205,13 +200,13 @@ async def test_cancelled_sessions_leave_nothing_in_the_log(
             asking.cancel()
             await stream.close()
             await asyncio.gather(asking, return_exceptions=True)
-        await until(lambda: server.stats()["sessions"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == 0)
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 @both
 async def test_a_stream_must_open_in_time(service: Service) -> None:
-    async with serving(service, open_timeout_s=0.05) as server, asyncio.timeout(10):
+    async with serving(service, open_timeout_s=0.05) as server, asyncio.timeout(DEADLINE_S):
         assert await sent(service, server) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -223,7 +218,7 @@ async def test_an_idle_session_ends_with_a_deadline(service: Service) -> None:
         await ended.wait()
         with pytest.raises(DeadlineExceeded):
             await service.ask(stream)
-        await until(lambda: server.stats()["sessions"] == server.stats()["streams"] == 0)
+        await eventually(lambda: server.stats()["sessions"] == server.stats()["streams"] == 0)
 
 
 @both
@@ -241,7 +236,7 @@ async def test_draining_leaves_the_server_up_and_stop_may_be_repeated(service: S
             with pytest.raises(Unavailable, match="draining"):
                 await client.open(service.opening())
             await stream.close()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE_S):
                 await server.drain(60)
         await server.stop()
         await server.stop()
@@ -259,7 +254,7 @@ async def test_a_retired_client_keeps_its_channel_until_its_last_session_ends(
         client.retire()
         assert await service.ask(stream)
         await stream.close()
-        await until(lambda: client.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN)
+        await eventually(lambda: client.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN)
 
 
 @both
@@ -286,7 +281,7 @@ async def test_health_says_no_while_the_model_loads(service: Service) -> None:
 
     def load(engine: Any) -> Any:
         loop.call_soon_threadsafe(loading.set)
-        asyncio.run_coroutine_threadsafe(loaded.wait(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(loaded.wait(), loop).result(DEADLINE_S)
         return engine
 
     with socket.create_server(("127.0.0.1", 0)) as free:

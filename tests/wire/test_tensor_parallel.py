@@ -66,7 +66,8 @@ async def decoded(client: VerifierClient, name: str, temperature: float) -> list
     return text
 
 
-@pytest.mark.parametrize("name", ["llama", pytest.param("qwen3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "qwen3"])
 async def test_two_ranks_find_the_tokens_of_one(name: str, tmp_path: Path) -> None:
     checkpoint = write_tiny(tmp_path / name, name, **SIZES)
     async with running(checkpoint, 1) as (_, client):

@@ -5,7 +5,7 @@ that a draft was not drawn from must fail; tests/unit/exactness/test_planted_bug
 the same test can see.
 """
 
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -61,21 +61,10 @@ ADVERSARIES = {
 }
 
 
-def fewer(proposal, setting):
-    """A proposal's drafts and of how many seeds: not all where each seed's is made by itself."""
-    if proposal not in ("coupled", "tree"):
-        return PROPOSALS[proposal](setting), DRAWS
-    return with_shared_noise(proposal, setting, DRAWS // 5), DRAWS // 5
-
-
 @cache
 def plain(setting):
     """What is decoded without any draft."""
     return play(lambda prefix, seeds: [], COUPLED, setting)[0]
-
-
-def slow_at_1(setting):
-    return pytest.param(setting, marks=[pytest.mark.slow] * (setting.temperature == 1.0))
 
 
 def combinations() -> list[ParameterSet]:
@@ -102,11 +91,12 @@ def test_the_targets_law_is_kept(proposal, acceptance, setting):
         assert np.array_equal(texts, plain(setting))
 
 
-@pytest.mark.parametrize("setting", [slow_at_1(each) for each in SETTINGS], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_trees_give_the_texts_that_keep_the_law(setting):
     # Of the shared noise alone, seed by seed: the law is that of `plain`, which all seeds show.
-    drafts, draws = fewer("tree", setting)
-    texts, kept = play(drafts, COUPLED, setting, draws=draws)
+    draws = DRAWS // 5
+    texts, kept = play(with_shared_noise("tree", setting, draws), COUPLED, setting, draws=draws)
     assert p_value(plain(setting), setting) > ALPHA
     assert np.array_equal(texts, plain(setting)[:draws])
     assert kept > 0.25
@@ -166,7 +156,12 @@ class TabularModel(CountingModel):
 )
 def test_the_grid_plays_what_sessions_play(proposal, acceptance):
     setting = Setting(0.7, 0.8)
-    drafts, draws = fewer(proposal, setting)
+    draws, drafts = DRAWS, PROPOSALS.get(proposal)
+    if proposal in ("coupled", "tree"):
+        # Each seed's is made by itself.
+        draws = 2_000
+        drafts = partial(with_shared_noise, proposal, draws=draws)
+    drafts = drafts(setting)
     texts, _ = play(drafts, acceptance, setting, draws=draws)
     model = TabularModel()
     for seed in range(0, draws, draws // 200):

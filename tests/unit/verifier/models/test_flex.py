@@ -28,7 +28,14 @@ CPU = torch.device("cpu")
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(4, 4, 16), (6, 2, 32), (7, 1, 64)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim"),
+    [
+        pytest.param(4, 4, 16, marks=pytest.mark.slow),
+        (6, 2, 32),
+        pytest.param(7, 1, 64, marks=pytest.mark.slow),
+    ],
+)
 def test_ragged_batches_and_chunked_prefill(heads, kv_heads, head_dim):
     pair = Pair(flex((), LONGEST, "cpu"), heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     one, other, third = [5, 0, 3], [9, 2], [7, 13, 1, 4]
