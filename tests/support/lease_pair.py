@@ -132,7 +132,7 @@ class Pool:
                 self.asked += 1
                 return await propose(request)
 
-            stream.propose = counted  # type: ignore[method-assign]
+            stream.propose = counted
         return stream
 
     async def kill(self) -> None:

@@ -161,7 +161,7 @@ def test_the_grid_plays_what_sessions_play(proposal, acceptance):
         # Each seed's is made by itself.
         draws = 2_000
         drafts = partial(with_shared_noise, proposal, draws=draws)
-    drafts = drafts(setting)
+    drafts = drafts(setting)  # type: ignore[misc]
     texts, _ = play(drafts, acceptance, setting, draws=draws)
     model = TabularModel()
     for seed in range(0, draws, draws // 200):
