@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.distributed.configuration_utils import DistributedConfig
+from transformers.utils.logging import disable_progress_bar
 
 from foredraft.decoding.tree import depths
 from foredraft.errors import ConfigError, WeightsError
@@ -232,6 +233,8 @@ def load_model(
     verify_files(path)
     config = load_config(path)
     sharded = {"distributed_config": DistributedConfig(tp_size=ranks)} if ranks > 1 else {}
+    # A service's log is no place for progress bars.
+    disable_progress_bar()
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(
             path,
