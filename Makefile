@@ -8,6 +8,8 @@ STAMP := $(VENV)/.installed
 # Two processes share the tests that need no cluster of their own, file by file.
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n 2 --dist loadfile
+# One thread a process of these, from the first import on.
+ALONE := OMP_NUM_THREADS=1
 
 install: $(STAMP)
 
@@ -23,11 +25,11 @@ demo: $(STAMP)
 
 # The rings without a cluster, without what takes many seconds, and fewer random examples.
 test-fast: $(STAMP)
-	FOREDRAFT_TEST_FAST=1 $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
+	FOREDRAFT_TEST_FAST=1 $(ALONE) $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
 
 # All rings. One cluster serves the app ring.
 test: $(STAMP)
-	$(PYTEST) $(SPREAD) tests/unit tests/wire
+	$(ALONE) $(PYTEST) $(SPREAD) tests/unit tests/wire
 	$(PYTEST) tests/app tests/gpu
 
 check: $(STAMP)

@@ -105,6 +105,7 @@ async def test_another_verifier_is_asked_for_what_is_not_there_yet(
     torch.testing.assert_close(found, expected[:-1], atol=1e-3, rtol=2**-7)
 
 
+@pytest.mark.slow
 async def test_a_drafter_of_another_fusion_is_refused_and_decoding_goes_on(
     checkpoints: Checkpoints, tmp_path: Path
 ) -> None:

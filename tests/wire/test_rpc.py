@@ -142,6 +142,7 @@ async def sent(service: Service, server: ServiceServer, *messages: bytes) -> grp
         return caught.value.code()
 
 
+@pytest.mark.slow
 async def test_idle_sessions_outlive_more_pings_than_grpc_allows_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

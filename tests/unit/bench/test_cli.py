@@ -25,6 +25,7 @@ def ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_through_cluster", no_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ours_only")
 def test_every_way_decodes_the_same_tokens_and_has_its_row(tmp_path: Path) -> None:
     made = write_target(tmp_path / "target", "qwen2")

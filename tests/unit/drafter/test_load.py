@@ -99,6 +99,7 @@ def test_a_kenlm_model_that_cannot_be_read_is_named(folder):
     assert caught.value.param == "cps.scorer.kenlm_path"
 
 
+@pytest.mark.slow
 def test_the_client_needs_no_torch_and_the_service_no_ray():
     code = (
         "import sys, drafter_service.client; assert 'torch' not in sys.modules;"

@@ -75,7 +75,7 @@ def combinations() -> list[ParameterSet]:
     found = []
     for proposal, acceptance, setting in product(PROPOSALS, Acceptance, SETTINGS):
         marks = []
-        if proposal in ("coupled", "cps") or setting.temperature == 1.0:
+        if proposal in ("coupled", "cps", "copied") or setting.top_p == 1.0:
             marks = [pytest.mark.slow]
         found.append(pytest.param(proposal, acceptance, setting, marks=marks))
     return found

@@ -41,6 +41,7 @@ def test_drafting_and_judging_with_the_same_noise_is_seen(acceptance):
     assert p_value(texts, SETTING) < ALPHA
 
 
+@pytest.mark.slow
 def test_drafting_the_same_position_twice_with_the_same_noise_is_seen():
     """Whether a block is kept tells of the noise that its later tokens were drawn with."""
     texts, _ = play(sampled(SETTING, noise=shared()), Acceptance.BLOCK, SETTING)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 from training.cli import app
 from training.embedded.target_model import load_target
 
 
+@pytest.mark.slow
 def test_a_model_has_the_shape_and_the_name_asked_for(tmp_path: Path) -> None:
     for name in ("core", "rest", "heldout"):
         tokens = np.random.default_rng(0).integers(0, 4096, 20_000)
