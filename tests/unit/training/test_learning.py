@@ -25,8 +25,9 @@ from training.embedded.evaluate import (
     walk_rounds,
 )
 from training.embedded.generate import Continuations, Decoder, continue_prompts, gumbel
-from training.embedded.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
-from training.embedded.schedule import TimedWSD
+from foredraft_align.loop.sharded import ShardedOptimizer, Trained, assign_owners
+from training.embedded.ranks import load_rank, save_rank
+from foredraft_align.loop.schedule import TimedWSD
 from training.embedded.target_model import (
     TargetModel,
     TargetShape,
