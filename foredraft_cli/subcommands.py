@@ -40,6 +40,7 @@ class Subcommand:
 
 
 SUBCOMMANDS = (
+    Subcommand("align", "foredraft_align.cli", "Teach a drafter for a target."),
     Subcommand(
         "audit",
         "foredraft_cli.audit",

@@ -21,8 +21,9 @@ from tqdm import tqdm
 
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from training.corpus.distill_data import BlockBatch, Shards
-from training.embedded.ranks import ShardedOptimizer, Trained, advance, load_rank, save_rank
-from training.embedded.schedule import TimedWSD
+from foredraft_align.loop.sharded import ShardedOptimizer, Trained
+from training.embedded.ranks import advance, load_rank, save_rank
+from foredraft_align.loop.schedule import TimedWSD
 from training.embedded.target_model import (
     NEVER,
     TargetModel,
