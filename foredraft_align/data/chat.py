@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
 
+from foredraft.chat_template import read_chat_template
 from foredraft.errors import WeightsError
 from foredraft.model_files import eos_token_ids, tokenizer_file
 
@@ -28,44 +30,39 @@ class ChatFormat:
 
 
 class ChatTokenizer:
-    """A target folder's tokenizer, for training data alone."""
+    """A target folder's tokenizer and chat template."""
 
     def __init__(self, folder: Path) -> None:
-        """Raise WeightsError where the folder has none that can be read."""
+        """Raise WeightsError where the folder has no tokenizer that can be read."""
         found = tokenizer_file(folder)
         if found is None:
             raise WeightsError("the target has no tokenizer.json")
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(
-                found.parent, local_files_only=True, trust_remote_code=False
-            )
-        except (OSError, ValueError) as error:
+            self._tokenizer = Tokenizer.from_file(str(found))
+        except Exception as error:  # noqa: BLE001, tokenizers raises Exception itself
             raise WeightsError(f"the target's tokenizer cannot be read: {error}") from None
+        self._template = read_chat_template(found.parent)
         self._ends = eos_token_ids(folder)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Return a text's token ids; special tokens in it become their ids, none is added."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
-    def text(self, ids: tuple[int, ...] | list[int]) -> str:
+    def text(self, ids: Sequence[int]) -> str:
         """Return the text of token ids without special tokens."""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+        return str(self._tokenizer.decode(list(ids)))
 
     @property
     def format(self) -> ChatFormat:
-        """The empty chat template, taken apart.
+        """The empty chat template, taken apart; a base model's texts begin with an end.
 
-        Raise WeightsError where a base model's texts have nothing to begin with.
+        Raise WeightsError where there is neither.
         """
-        if not self._tokenizer.chat_template:
-            first = self._tokenizer.bos_token_id
-            begin = first if first is not None else next(iter(self._ends), None)
-            if begin is None:
-                raise WeightsError("the target's tokenizer has neither a template nor BOS nor EOS")
-            return ChatFormat((begin,), (), frozenset(self._ends))
-        whole = self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": _MARK}], tokenize=False, add_generation_prompt=True
-        )
+        if self._template is None:
+            if not self._ends:
+                raise WeightsError("the target has neither a chat template nor an end token")
+            return ChatFormat(self._ends[:1], (), frozenset(self._ends))
+        whole = self._template.render([{"role": "user", "content": _MARK}])
         before, mark, between = whole.partition(_MARK)
         if not mark or not between:
             raise WeightsError("the target's chat template does not keep what the user wrote")
