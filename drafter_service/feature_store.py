@@ -8,8 +8,8 @@ from foredraft.features.wire import check, size
 class FeatureStore:
     """Features (foredraft.features.wire) of the prefix's first tokens; width 0 if none are read.
 
-    A token's row reads those of the lag-th token before it. They are kept as they came, so that keys and values that gave way to another session's can be
-    rebuilt. Without them a token cannot be cached.
+    A token's row reads those of the lag-th token before it, and cannot be cached without. They are
+    kept as they came, so that keys and values that gave way to another session's can be rebuilt.
     """
 
     def __init__(self, width: int, lag: int = 0) -> None:

@@ -68,9 +68,7 @@ def main(
     if not resume:
         forget(out)
     per_file = min(256, texts)
-    plan = AlignPlan(
-        target, out, kind, tuple(exclude or ()), layers, block, shortlist, start, seed
-    )
+    plan = AlignPlan(target, out, kind, tuple(exclude or ()), layers, block, shortlist, start, seed)
     write = WritePlan(
         target,
         out / "texts",

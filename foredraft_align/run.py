@@ -77,9 +77,7 @@ def align(
         )
     else:
         make = partial(drafter_from_drafter, plan.start, plan.target, plan.layers)
-    chosen = replace(
-        train, texts=write.folder, train=selection.train, held_out=selection.held_out
-    )
+    chosen = replace(train, texts=write.folder, train=selection.train, held_out=selection.held_out)
     workers.train(chosen, make, report)
     draw_curves(plan.out / "run" / "log.jsonl", plan.out / "curves.png")
     write_card(plan.out, plan.target, plan.kind, selection, coverage, chosen)

@@ -59,8 +59,9 @@ class Conversation:
             self.ended = token in self.format.ends or len(self.tokens) >= self.max_tokens
 
 
-def given(question: tuple[int, ...], temperature: float, limits: tuple[int, int], format: ChatFormat
-          ) -> Conversation:
+def given(
+    question: tuple[int, ...], temperature: float, limits: tuple[int, int], format: ChatFormat
+) -> Conversation:
     """Return a conversation whose user's turn is given, cut to limits[0] tokens.
 
     limits are the most tokens of a question and of the whole text.
@@ -69,7 +70,8 @@ def given(question: tuple[int, ...], temperature: float, limits: tuple[int, int]
     return Conversation(tokens, temperature, *limits, format, answer_from=len(tokens))
 
 
-def begun(opening: tuple[int, ...], temperature: float, limits: tuple[int, int], format: ChatFormat
-          ) -> Conversation:
+def begun(
+    opening: tuple[int, ...], temperature: float, limits: tuple[int, int], format: ChatFormat
+) -> Conversation:
     """Return a conversation whose user's turn begins with an opening and is the target's own."""
     return Conversation([*format.before, *opening], temperature, *limits, format)

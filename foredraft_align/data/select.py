@@ -61,7 +61,11 @@ def select(store: Store, forbidden: set[tuple[int, ...]], held_out: int, seed: i
     order = np.random.default_rng(seed).permutation(kept).tolist()
     held_out = min(held_out, len(order) // 4)
     return Selection(
-        tuple(sorted(order[held_out:])), tuple(sorted(order[:held_out])), duplicates, overlaps, empty
+        tuple(sorted(order[held_out:])),
+        tuple(sorted(order[:held_out])),
+        duplicates,
+        overlaps,
+        empty,
     )
 
 

@@ -35,7 +35,9 @@ class Store:
         self._shards = [Texts.load(path) for path in paths]
         self._files: list[Any] = [safe_open(path, "np") for path in paths]
         self._places = [
-            (shard, index) for shard, texts in enumerate(self._shards) for index in range(len(texts))
+            (shard, index)
+            for shard, texts in enumerate(self._shards)
+            for index in range(len(texts))
         ]
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ _LAYER = "model.layers.{}."
 def layers_to_read(num_layers: int) -> tuple[int, ...]:
     """Return four layers of a target, early to late, whose hidden states a drafter reads.
 
-    The last layer's are left out: they are what the head reads, and the compiled forward keeps none.
+    The last layer's are left out: the compiled forward keeps none.
     """
     last = num_layers - 2
     return tuple(sorted({max(0, round(share * last)) for share in (0.04, 0.35, 0.68, 1.0)}))

@@ -17,7 +17,7 @@ class Checkpoints:
         self._folder, self._rank, self._world = folder, rank, world
 
     def save(self, step: int, mine: dict[str, Any], shared: dict[str, Any]) -> None:
-        """Store this rank's part and, from rank 0, what is the same on all; then drop older ones."""
+        """Store this rank's part and, from rank 0, what all share; then drop older ones."""
         fresh = self._folder / f"step-{step}.new"
         fresh.mkdir(parents=True, exist_ok=True)
         torch.save(mine, fresh / f"rank{self._rank}.pt")

@@ -57,9 +57,7 @@ def hidden_of_slots(model: BlockCausalDLM, batch: Batch) -> Tensor:
     return normed.flatten(0, 1)
 
 
-def _of_blocks(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, length: int, slots: int
-) -> Tensor:
+def _of_blocks(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor, length: int, slots: int) -> Tensor:
     """Attention of blocks' queries q [b, heads, c x s, d] over the texts' keys, where hidden
     [b, 1, c x s, length] is 0, and over all of their own block.
     """

@@ -31,7 +31,11 @@ class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum; an update has the size of one of AdamW (Liu et al. 2025)."""
 
     def __init__(
-        self, matrices: Iterable[nn.Parameter], lr: float, weight_decay: float, momentum: float = 0.95
+        self,
+        matrices: Iterable[nn.Parameter],
+        lr: float,
+        weight_decay: float,
+        momentum: float = 0.95,
     ) -> None:
         super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay, "momentum": momentum})
 

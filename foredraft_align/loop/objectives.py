@@ -1,4 +1,4 @@
-"""What a drafter is trained to predict: soft labels, the real token, and the weight of each slot."""
+"""What a drafter is trained to predict: soft labels, the real token, each slot's weight."""
 
 from __future__ import annotations
 

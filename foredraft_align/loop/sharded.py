@@ -72,9 +72,7 @@ class ShardedOptimizer:
         others = [trained.parameter for trained in shares[self.rank] if not trained.muon]
         self.optimizers: list[torch.optim.Optimizer] = []
         if matrices:
-            self.optimizers.append(
-                Muon(matrices, lr, weight_decay=weight_decay)
-            )
+            self.optimizers.append(Muon(matrices, lr, weight_decay=weight_decay))
         if others:
             self.optimizers.append(
                 AdamW(others, lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)

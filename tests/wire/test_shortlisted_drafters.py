@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -29,8 +28,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module", params=["tokens", "features"])
-def checkpoints(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-                ) -> Checkpoints:
+def checkpoints(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Checkpoints:
     folder = tmp_path_factory.mktemp(request.param)
     target = write_target(folder / "target", "llama").folder
     layers = (0,) if request.param == "features" else ()

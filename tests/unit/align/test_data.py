@@ -96,8 +96,10 @@ class CountingTarget:
 
 def test_texts_share_passes_and_give_way_to_each_other():
     target = CountingTarget(blocks=7)
-    talks = [given((60 - length,), 0.0, (1, 40), ChatFormat((1,), (), frozenset({62})))
-             for length in (3, 30, 5, 9)]
+    talks = [
+        given((60 - length,), 0.0, (1, 40), ChatFormat((1,), (), frozenset({62})))
+        for length in (3, 30, 5, 9)
+    ]
     for talk in talks:
         talk.answer_from = len(talk.tokens)
     texts, states = Writer(target, 2, (0,)).write(talks, 0)

@@ -60,8 +60,16 @@ def test_the_sandbox_is_shut(source):
     ("config", "file", "found"),
     [
         ({"chat_template": "a"}, None, "a"),
-        ({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]},
-         None, "d"),
+        (
+            {
+                "chat_template": [
+                    {"name": "rag", "template": "r"},
+                    {"name": "default", "template": "d"},
+                ]
+            },
+            None,
+            "d",
+        ),
         ({"chat_template": "a"}, "b", "b"),
         ({}, None, None),
     ],
