@@ -16,11 +16,12 @@ from foredraft.errors import WeightsError
 from foredraft.gguf.architecture import Architecture, Dimensions, architecture, dimensions
 from foredraft.gguf.header import GgufFile, read_header
 from foredraft.gguf.metadata import Metadata
+from foredraft.gguf.progress import Progress
 from foredraft.gguf.rope import FACTORS, rope_parameters
 from foredraft.gguf.tensors import Wanted, check_tensors, wanted_tensors
 from foredraft.gguf.tokenizer import build_tokenizer, tokenizer_config
 from foredraft.gguf.vocabulary import Vocabulary, read_vocabulary
-from foredraft.gguf.weights import Progress, check_types, values, write_weights
+from foredraft.gguf.weights import check_types, values, write_weights
 
 
 def convert(gguf_file: Path, folder: Path, progress: Progress) -> None:

@@ -40,7 +40,7 @@ class Cursor:
     def number(self, code: str, what: str) -> Any:
         """Return the next number, whose format is a letter of the module struct."""
         form = _FORMATS[code]
-        return form.unpack(self.take(form.size, what))[0]
+        return form.unpack(self.take(form.size, what).tobytes())[0]
 
     def text(self, what: str, longest: int | None = None) -> str:
         """Return the next string of at most `longest` bytes; raise WeightsError if it is none."""

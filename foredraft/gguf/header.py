@@ -127,9 +127,8 @@ def _tensors(cursor: Cursor, count: int, alignment: int, size: int) -> dict[str,
             )
         nbytes = math.prod(shape) // per_block * block_bytes
         if begin + offset + nbytes > size:
-            raise WeightsError(
-                f"the GGUF file is truncated: {name} needs {begin + offset + nbytes} bytes of {size}"
-            )
+            end = begin + offset + nbytes
+            raise WeightsError(f"the GGUF file is truncated: {name} ends at byte {end} of {size}")
         found[name] = TensorInfo(name, shape, kind, begin + offset, nbytes)
     return found
 

@@ -31,7 +31,7 @@ class Words:
     def pre_tokenizer(self) -> Any:
         """Return the tokenizers object that cuts so and spells bytes as characters."""
         if self.split:
-            first = pre_tokenizers.Split(Regex(self.split), behavior="isolated")
+            first: Any = pre_tokenizers.Split(Regex(self.split), behavior="isolated")
         elif self.digits:
             first = pre_tokenizers.Digits(individual_digits=True)
         else:

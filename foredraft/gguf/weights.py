@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,9 @@ from gguf.quants import dequantize
 from foredraft.errors import WeightsError
 from foredraft.gguf.header import GgufFile, TensorInfo
 from foredraft.gguf.permutation import row_order
+from foredraft.gguf.progress import Progress
 from foredraft.gguf.tensors import Wanted
 
-# Called with how many values were written and how many there are.
-Progress = Callable[[int, int], None]
 # Values that are dequantized at once.
 _PIECE = 1 << 21
 _LARGEST = np.float32(3.3895314e38)  # bfloat16's largest
