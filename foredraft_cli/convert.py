@@ -10,7 +10,7 @@ import typer
 from foredraft.gguf.convert import convert
 from foredraft_cli.progress import bar
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

