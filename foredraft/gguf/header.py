@@ -107,8 +107,8 @@ def _value(cursor: Cursor, kind: int, key: str) -> Any:
 
 def _alignment(metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
-        raise WeightsError(f"general.alignment is {alignment!r}; it must be from 1 to {1 << 20}")
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise WeightsError(f"general.alignment is {alignment!r}; it must be a power of two")
     return alignment
 
 
