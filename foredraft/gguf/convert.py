@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from foredraft.errors import WeightsError
 from foredraft.gguf.architecture import Architecture, Dimensions, architecture, dimensions
@@ -18,8 +17,8 @@ from foredraft.gguf.header import GgufFile, read_header
 from foredraft.gguf.metadata import Metadata
 from foredraft.gguf.progress import Progress
 from foredraft.gguf.rope import FACTORS, rope_parameters
-from foredraft.gguf.tensors import Wanted, check_tensors, wanted_tensors
-from foredraft.gguf.tokenizer import build_tokenizer, tokenizer_config
+from foredraft.gguf.tensors import check_tensors, wanted_tensors
+from foredraft.gguf.tokenizer import tokenizer_config, tokenizer_json
 from foredraft.gguf.vocabulary import Vocabulary, read_vocabulary
 from foredraft.gguf.weights import check_types, values, write_weights
 
@@ -41,17 +40,19 @@ def convert(gguf_file: Path, folder: Path, progress: Progress) -> None:
     check_tensors(wanted, file.tensors)
     rope = rope_parameters(kind.name, metadata, sizes.head_dim, _rope_factors(file))
     vocabulary = read_vocabulary(metadata, sizes.vocabulary)
-    tokenizer = build_tokenizer(vocabulary)
     documents = {
-        "config.json": _config(kind, sizes, rope, vocabulary),
-        "generation_config.json": _generation(vocabulary),
-        "tokenizer_config.json": tokenizer_config(vocabulary, sizes.max_len),
+        "config.json": _indented(_config(kind, sizes, rope, vocabulary)),
+        "generation_config.json": _indented(_generation(vocabulary)),
+        "tokenizer.json": tokenizer_json(vocabulary),
+        "tokenizer_config.json": _indented(tokenizer_config(vocabulary, sizes.max_len)),
     }
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            _write(partial, documents, tokenizer, file, wanted, progress)
+            write_weights(file, wanted, partial / "model.safetensors", progress)
+            for name, text in documents.items():
+                (partial / name).write_text(text)
             partial.chmod(0o755)
             os.rename(partial, folder)
         finally:
@@ -60,18 +61,8 @@ def convert(gguf_file: Path, folder: Path, progress: Progress) -> None:
         raise WeightsError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def _write(
-    folder: Path,
-    documents: dict[str, dict[str, Any]],
-    tokenizer: Tokenizer,
-    file: GgufFile,
-    wanted: list[Wanted],
-    progress: Progress,
-) -> None:
-    write_weights(file, wanted, folder / "model.safetensors", progress)
-    (folder / "tokenizer.json").write_text(tokenizer.to_str())
-    for name, document in documents.items():
-        (folder / name).write_text(json.dumps(document, indent=2) + "\n")
+def _indented(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _rope_factors(file: GgufFile) -> np.ndarray | None:

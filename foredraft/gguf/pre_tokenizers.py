@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tokenizers import Regex, pre_tokenizers
-
 from foredraft.errors import WeightsError
 
 _WORDS = (
@@ -28,16 +26,23 @@ class Words:
     # The beginning-of-sequence token is added unless the file says otherwise.
     add_bos: bool = False
 
-    def pre_tokenizer(self) -> Any:
-        """Return the tokenizers object that cuts so and spells bytes as characters."""
+    def pre_tokenizer(self) -> dict[str, Any]:
+        """Return what tokenizer.json says of it."""
+        spell = byte_level(use_regex=not self.split)
         if self.split:
-            first: Any = pre_tokenizers.Split(Regex(self.split), behavior="isolated")
+            pattern = {"Regex": self.split}
+            first = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
         elif self.digits:
-            first = pre_tokenizers.Digits(individual_digits=True)
+            first = {"type": "Digits", "individual_digits": True}
         else:
-            return pre_tokenizers.ByteLevel(add_prefix_space=False)
-        spell = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not self.split)
-        return pre_tokenizers.Sequence([first, spell])
+            return spell
+        return {"type": "Sequence", "pretokenizers": [first, spell]}
+
+
+def byte_level(*, use_regex: bool) -> dict[str, Any]:
+    """Return what spells bytes as characters; use_regex cuts by GPT-2's expression before."""
+    spelling = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    return spelling | {"use_regex": use_regex}
 
 
 _GPT2 = Words()

@@ -1,57 +1,97 @@
-"""tokenizer.json and tokenizer_config.json of a GGUF file's vocabulary."""
+"""tokenizer.json and tokenizer_config.json of a GGUF file's vocabulary.
+
+They are written key by key, not by the tokenizers library: its versions write the same tokenizer
+differently, and a drafter knows its target's tokenizer by the file's hash.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+from tokenizers import Tokenizer
 
 from foredraft.errors import WeightsError
-from foredraft.gguf.pre_tokenizers import words
+from foredraft.gguf.pre_tokenizers import byte_level, words
 from foredraft.gguf.vocabulary import CONTROL, USER_DEFINED, Vocabulary
 
 
-def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """Return the tokenizer; raise WeightsError naming a pre-tokenizer that is not supported."""
+def tokenizer_json(vocabulary: Vocabulary) -> str:
+    """Return tokenizer.json; raise WeightsError naming a pre-tokenizer that is not supported."""
     cut = words(vocabulary.pre_tokenizer)
-    ids = {token: id_ for id_, token in enumerate(vocabulary.tokens)}
-    tokenizer = Tokenizer(models.BPE(ids, list(vocabulary.merges), ignore_merges=cut.whole_words))
-    built: Any = tokenizer
-    built.pre_tokenizer = cut.pre_tokenizer()
-    built.decoder = decoders.ByteLevel()
     add_bos = cut.add_bos if vocabulary.add_bos is None else vocabulary.add_bos
-    around = _template(vocabulary, add_bos and "bos" in vocabulary.special)
-    if around is not None:
-        built.post_processor = around
-    tokenizer.add_special_tokens(_of_kind(vocabulary, CONTROL))
-    tokenizer.add_tokens(_of_kind(vocabulary, USER_DEFINED))
-    if tokenizer.get_vocab_size() != len(vocabulary.tokens):
-        raise WeightsError("tokenizer.ggml.tokens has a special token that cannot be one")
-    return tokenizer
-
-
-def _of_kind(vocabulary: Vocabulary, wanted: int) -> list[AddedToken]:
-    """Return the tokens of a kind, to be found in a text before anything else."""
-    pairs = zip(vocabulary.tokens, vocabulary.kinds, strict=True)
-    return [AddedToken(text, normalized=False) for text, kind in pairs if kind == wanted]
-
-
-def _template(vocabulary: Vocabulary, add_bos: bool) -> Any:
-    """Return what puts the special tokens around a text, None for nothing."""
-    add_eos = vocabulary.add_eos and "eos" in vocabulary.special
-    before, after = "bos:{0} " if add_bos else "", " eos:{0}" if add_eos else ""
-    if not before and not after:
-        return None
-    single = f"{before}$A:{{0}}{after}"
-    return processors.TemplateProcessing(
-        single=single.format(0),
-        pair=f"{single.format(0)} {single.replace('$A', '$B').format(1)}",
-        special_tokens=[
-            (name, vocabulary.special[name])
-            for name, added in (("bos", add_bos), ("eos", add_eos))
-            if added
-        ],
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": cut.whole_words,
+        "vocab": {token: id_ for id_, token in enumerate(vocabulary.tokens)},
+        "merges": vocabulary.merges,
+    }
+    text = json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": _added(vocabulary),
+            "normalizer": None,
+            "pre_tokenizer": cut.pre_tokenizer(),
+            "post_processor": _template(vocabulary, {"bos": add_bos, "eos": vocabulary.add_eos}),
+            "decoder": byte_level(use_regex=True),
+            "model": model,
+        },
+        ensure_ascii=False,
     )
+    if Tokenizer.from_str(text).get_vocab_size() != len(vocabulary.tokens):
+        raise WeightsError("tokenizer.ggml.tokens has a special token that cannot be one")
+    return text
+
+
+def _added(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Return the tokens that are found in a text before anything else."""
+    kinds = (CONTROL, USER_DEFINED)
+    return [
+        {
+            "id": id_,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": kind == CONTROL,
+        }
+        for id_, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+        if kind in kinds
+    ]
+
+
+def _template(vocabulary: Vocabulary, wanted: dict[str, bool]) -> dict[str, Any] | None:
+    """Return what puts the wanted ones of bos and eos around a text, None for nothing."""
+    ids = {name: vocabulary.special[name] for name in wanted if name in vocabulary.special}
+    ids = {name: id_ for name, id_ in ids.items() if wanted[name]}
+    if not ids:
+        return None
+
+    def around(text: str, type_id: int) -> list[dict[str, Any]]:
+        bos, eos = (
+            [{"SpecialToken": {"id": name, "type_id": type_id}}] if name in ids else []
+            for name in ("bos", "eos")
+        )
+        return [*bos, {"Sequence": {"id": text, "type_id": type_id}}, *eos]
+
+    return {
+        "type": "TemplateProcessing",
+        "single": around("A", 0),
+        "pair": [*around("A", 0), *around("B", 1)],
+        "special_tokens": {
+            name: {"id": name, "ids": [id_], "tokens": [vocabulary.tokens[id_]]}
+            for name, id_ in ids.items()
+        },
+    }
 
 
 def tokenizer_config(vocabulary: Vocabulary, max_len: int) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def pip(monkeypatch: pytest.MonkeyPatch, wheel: Path | None, error: str = "") ->
             (folder / wheel.name).write_bytes(wheel.read_bytes())
         return subprocess.CompletedProcess(command, int(wheel is None), "", error)
 
-    monkeypatch.setattr(fetch.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     return calls
 
 
