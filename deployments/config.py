@@ -16,6 +16,7 @@ from pydantic import Field
 
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
+from drafter_service.target_folder import with_target_folder as reading_target
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
@@ -184,12 +185,17 @@ def _placed(config: ForedraftConfig, places: Sequence[Path]) -> ForedraftConfig:
     Here, once: whoever reads the target's folder sees the converted one.
     """
     config = with_absolute_paths(config, places)
-    service = config.verifier.service
+    service, drafter = config.verifier.service, config.drafter.service
+    key = "verifier.service.model"
     try:
         found = with_target_folder(service)
+        key = "drafter.service.target"
+        read = reading_target(drafter)
     except WeightsError as error:
-        key = "verifier.service.model"
         raise ConfigError(f"{key}: {error}", param=key) from None
+    if read is not drafter:
+        drafters = config.drafter.model_copy(update={"service": read})
+        config = config.model_copy(update={"drafter": drafters})
     if found is service:
         return config
     pool = config.verifier.model_copy(update={"service": found})

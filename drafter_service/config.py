@@ -171,7 +171,8 @@ class DrafterConfig(ServiceConfig):
     )
     target: Path | None = Field(
         default=None,
-        description="Folder of the target, for a family that uses its embedding and head (DFlash).",
+        description="Folder of the target, or its GGUF file, for a drafter that uses the target's "
+        "embedding and head (DFlash, a drafter with a shortlist).",
     )
     family: Literal["dream", "llada", "sdar", "open_dcoder", "fast_dllm_v2", "mdlm"] | None = Field(
         default=None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foredraft.gguf.cache import SUFFIX, converted
+from foredraft.gguf.cache import model_folder
 from verifier_service.config import VerifierConfig
 
 
@@ -11,7 +11,8 @@ def with_target_folder(config: VerifierConfig) -> VerifierConfig:
 
     Raise WeightsError for a file that cannot be converted.
     """
-    if config.model.suffix != SUFFIX or config.model.is_dir():
+    folder = model_folder(config.model)
+    if folder == config.model:
         return config
     name = config.name or config.model.stem
-    return config.model_copy(update={"model": converted(config.model), "name": name})
+    return config.model_copy(update={"model": folder, "name": name})

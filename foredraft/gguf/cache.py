@@ -37,6 +37,11 @@ def cached(digest: str) -> Path | None:
     return folder if (folder / "config.json").is_file() else None
 
 
+def model_folder(path: Path) -> Path:
+    """Return the folder of a GGUF file, converted; another path as it is. Raise WeightsError."""
+    return converted(path) if path.suffix == SUFFIX and not path.is_dir() else path
+
+
 def converted(gguf_file: Path, progress: Progress | None = None) -> Path:
     """Return the folder of a GGUF file, which is converted if it was not yet.
 

@@ -96,6 +96,15 @@ def test_every_reader_of_a_configuration_sees_the_folder(file: Path, tmp_path: P
     assert located(handed) == config
 
 
+def test_a_drafters_target_may_be_the_file_too(file: Path, tmp_path: Path) -> None:
+    drafter = {"service": {"model": str(tmp_path), "target": str(file)}}
+    config = read(served(file, tmp_path, drafter=drafter)).application.args
+    assert config.drafter.service.target == cached(sha256(file))
+    drafter["service"]["target"] = str(tmp_path / "none.gguf")
+    with pytest.raises(ConfigError, match=r"drafter.service.target: there is no GGUF file"):
+        read(served(file, tmp_path, drafter=drafter))
+
+
 def test_a_name_that_is_given_stays(file: Path, tmp_path: Path) -> None:
     assert read(served(file, tmp_path, model_name="mine")).application.args.name == "mine"
     config = VerifierConfig(model=file, name="mine")
