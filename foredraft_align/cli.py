@@ -36,6 +36,11 @@ def main(
     shortlist: Annotated[
         int, typer.Option(min=0, help="Tokens that the head scores, 0 for all.")
     ] = 8192,
+    objective: Annotated[
+        Literal["decay", "deer"],
+        typer.Option(help="Slots that weigh less and less, or DEER's two stages."),
+    ] = "decay",
+    alpha: Annotated[float, typer.Option(min=1, help="Of DEER's second stage.")] = 1.01,
     layers: Annotated[int, typer.Option(min=1, max=16)] = 3,
     block: Annotated[int, typer.Option(min=2, max=64, help="Most mask slots of a block.")] = 12,
     batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 16,
@@ -56,6 +61,7 @@ def main(
     """
     # Imported here, so that --help is there at once.
     from foredraft_align.data.write import WritePlan
+    from foredraft_align.loop.objectives import Decaying, Deer
     from foredraft_align.loop.train import Progress as Step
     from foredraft_align.loop.train import TrainPlan
     from foredraft_align.run import AlignPlan, align, forget
@@ -94,6 +100,7 @@ def main(
         rows=rows,
         block_sizes=sizes,
         block_shares=tuple(1 / len(sizes) for _ in sizes),
+        objective=Decaying() if objective == "decay" else Deer(alpha),
         seed=seed,
         checkpoint_steps=checkpoint_steps,
     )

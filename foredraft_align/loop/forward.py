@@ -16,8 +16,10 @@ from foredraft_align.loop.batches import Batch
 _NEVER = -1e9
 
 
-def hidden_of_slots(model: BlockCausalDLM, batch: Batch) -> Tensor:
+def hidden_of_slots(model: BlockCausalDLM, batch: Batch, filled: Tensor | None = None) -> Tensor:
     """Return the normalised states [b x c x s, hidden] of a batch's mask slots.
+
+    Slots that are filled, bool [b, c, s], show the text's token instead of a mask.
 
     The last layer computes keys and values alone of the texts' tokens, as nothing else is read.
     """
@@ -34,6 +36,9 @@ def hidden_of_slots(model: BlockCausalDLM, batch: Batch) -> Tensor:
         # Of the token before; a text's first has none.
         tokens = tokens + F.pad(features[:, :-1], (0, 0, 1, 0))
     masks = model.mask_slots[:slots].repeat(texts, blocks, 1)
+    if filled is not None:
+        shown = model.embedding(batch.labels).view(texts, own, -1)
+        masks = torch.where(filled.view(texts, own, 1), shown, masks)
     x = torch.cat((tokens, masks), dim=1)
     cos, sin = model.cos[positions].unsqueeze(2), model.sin[positions].unsqueeze(2)
     unseen = torch.arange(length) >= batch.anchors.repeat_interleave(slots, dim=1)[..., None]

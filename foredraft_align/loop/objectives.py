@@ -3,25 +3,83 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft_align.loop.batches import Batch
 
+_LEAST_T = 0.05
+"""Bounds the weight of one slot."""
+
+
+class Noise(NamedTuple):
+    """What a batch's slots show and weigh; both are [b, c, s]."""
+
+    filled: Tensor
+    """bool, whether a slot shows the text's token instead of a mask"""
+    weight: Tensor
+    """fp32, 0 for a slot that is filled"""
+
+
+class Objective(Protocol):
+    """What a slot should predict, and how much it counts."""
+
+    @property
+    def soft_share(self) -> float:
+        """Share of the target's distribution in the labels; the rest is the text's token."""
+
+    @property
+    def base_share(self) -> float:
+        """Share of the loss of a slot by itself; the rest is of it after the token before it."""
+
+    def noise(self, shape: tuple[int, ...], done: float, random: np.random.Generator) -> Noise:
+        """Return a batch's noise when the share `done` of the training is done."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decaying:
-    """A mixture of the target's own distribution and its token, slot j weighing gamma^j.
-
-    A slot counts only where all before it hold, so that the first ones matter most.
-    """
+    """All slots are masked; slot j weighs gamma^j, as it counts only where all before it hold."""
 
     gamma: float = 0.8
     soft_share: float = 0.7
     base_share: float = 0.3
-    """of the loss of a slot by itself; the rest is of the slot after the token before it"""
+
+    def noise(self, shape: tuple[int, ...], done: float, random: np.random.Generator) -> Noise:
+        """Return the same weights for every block."""
+        weight = (self.gamma ** torch.arange(shape[2])).expand(shape)
+        return Noise(torch.zeros(shape, dtype=torch.bool), weight)
+
+
+@dataclass(frozen=True, slots=True)
+class Deer:
+    """DEER's two stages, on blocks: a slot is masked with probability t ~ U(0, 1) and weighs 1/t
+    (Eq. 1-2); behind the share `refine_from` of the training, the first R slots of a block alone,
+    R ~ U(1, slots), times alpha^(R - i) for the i-th of them (Eq. 3-4).
+    """
+
+    alpha: float = 1.01
+    refine_from: float = 0.7
+    soft_share: float = 0.0
+    base_share: float = 0.3
+
+    def noise(self, shape: tuple[int, ...], done: float, random: np.random.Generator) -> Noise:
+        """Return noise that is drawn for each block by itself."""
+        blocks = (*shape[:2], 1)
+        t = torch.from_numpy(random.uniform(_LEAST_T, 1, blocks)).float()
+        masked = torch.from_numpy(random.random(shape)) < t
+        # A block whose slots all show their tokens would teach nothing.
+        masked[..., 0] |= ~masked.any(-1)
+        weight = masked / t
+        if done >= self.refine_from:
+            r = torch.from_numpy(random.integers(1, shape[2] + 1, blocks))
+            i = torch.arange(1, shape[2] + 1)
+            weight = weight * (i <= r) * self.alpha ** (r - i)
+            masked |= i > r
+        return Noise(~masked, weight)
 
 
 def wanted(model: BlockCausalDLM, batch: Batch, soft_share: float) -> tuple[Tensor, Tensor]:
@@ -46,15 +104,17 @@ def cross_entropy(logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor) 
     return (each * weight).sum()
 
 
-def decaying_loss(
-    model: BlockCausalDLM, batch: Batch, hidden: Tensor, objective: Decaying
+def loss_of(
+    model: BlockCausalDLM, batch: Batch, noise: Noise, hidden: Tensor, objective: Objective
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss to minimise, and the shares of first slots whose best token is the text's
-    (by itself, after the real token before it).
+    """Return the loss to minimise, and the share of first slots whose best token after the real one
+    before it is the text's.
+
+    hidden [b x c x s, hidden] are the slots' states with the noise's filling.
     """
     slots = batch.labels.shape[2]
-    weight = (objective.gamma ** torch.arange(slots) * batch.inside).flatten()
-    weight = weight / weight.sum()
+    weight = (noise.weight * batch.inside).flatten()
+    weight = weight / weight.sum().clamp(min=1e-6)
     rows, shares = wanted(model, batch, objective.soft_share)
     base = model.base_logits(hidden)
     edge = base + model.edge_logits(hidden, batch.previous.flatten())
@@ -62,8 +122,5 @@ def decaying_loss(
     loss = loss + (1 - objective.base_share) * cross_entropy(edge, rows, shares, weight)
     with torch.no_grad():
         first = rows.view(*batch.labels.shape, -1)[:, :, 0, -1].flatten()
-        right = [
-            (each.view(-1, slots, each.shape[1])[:, 0].argmax(-1) == first).float().mean()
-            for each in (base, edge)
-        ]
-    return loss, torch.stack(right)
+        best = edge.view(-1, slots, edge.shape[1])[:, 0].argmax(-1)
+        return loss, (best == first).float().mean()

@@ -20,7 +20,7 @@ from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, parts
 from foredraft_align.loop.checkpoints import Checkpoints
 from foredraft_align.loop.forward import hidden_of_slots
-from foredraft_align.loop.objectives import Decaying, decaying_loss
+from foredraft_align.loop.objectives import Decaying, Objective, loss_of
 from foredraft_align.loop.schedule import WSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
 
@@ -43,7 +43,7 @@ class TrainPlan:
     """mask slots of each text"""
     block_sizes: tuple[int, ...] = (4, 8, 12)
     block_shares: tuple[float, ...] = (0.25, 0.5, 0.25)
-    objective: Decaying = field(default_factory=Decaying)
+    objective: Objective = field(default_factory=Decaying)
     decay: float = 0.5
     seed: int = 0
     checkpoint_steps: int = 50
@@ -95,7 +95,8 @@ def train(
     log = _Log(plan.output / "run" / "log.jsonl", rank, step, report)
     previous = time.monotonic()
     while (done := step / plan.steps if plan.steps else min(1.0, elapsed / plan.seconds)) < 1:
-        figures = _step(plan, model, optimizer, batches, step, rank, world, schedule.rate(done))
+        lr = schedule.rate(done)
+        figures = _step(plan, model, optimizer, batches, step, rank, world, done, lr)
         step += 1
         elapsed, previous = _advance(elapsed, previous, world)
         mat = None
@@ -119,6 +120,7 @@ def _step(
     step: int,
     rank: int,
     world: int,
+    done: float,
     lr: float,
 ) -> Tensor:
     """Take one step; return this rank's mean loss and share of right first slots."""
@@ -126,11 +128,14 @@ def _step(
     slots = int(random.choice(plan.block_sizes, p=plan.block_shares))
     batch = batches.draw(step, rank, world, slots)
     figures = torch.zeros(2)
+    drawn = np.random.default_rng([plan.seed, 9, step, rank])
     for part in parts(batch, plan.micro_batch):
         share = len(part.tokens) / len(batch.tokens)
-        loss, right = decaying_loss(model, part, hidden_of_slots(model, part), plan.objective)
+        noise = plan.objective.noise(tuple(part.labels.shape), done, drawn)
+        hidden = hidden_of_slots(model, part, noise.filled)
+        loss, right = loss_of(model, part, noise, hidden, plan.objective)
         (loss * share).backward()
-        figures += torch.stack((loss.detach(), right[1])) * share
+        figures += torch.stack((loss.detach(), right)) * share
     optimizer.step(lr)
     return figures
 

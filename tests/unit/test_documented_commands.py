@@ -130,7 +130,10 @@ def of_pip(command: Command) -> None:
     """What an installation holds is the matter of tests/unit/test_wheel.py and of CI."""
     words = command.words
     assert words[:2] == ("pip", "install")
-    assert all(word.startswith("-") or word in (".", ".[align]", "pre-commit", "openai") for word in words[2:])
+    assert all(
+        word.startswith("-") or word in (".", ".[align]", "pre-commit", "openai")
+        for word in words[2:]
+    )
 
 
 def of_the_cluster(command: Command) -> None:

@@ -22,7 +22,7 @@ from foredraft_align.evaluate import repetition, tokens_per_round
 from foredraft_align.loop.batches import Batches, make_batch, parts
 from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.muon import orthogonalised
-from foredraft_align.loop.objectives import Decaying, cross_entropy, decaying_loss, wanted
+from foredraft_align.loop.objectives import Decaying, Deer, Noise, cross_entropy, loss_of, wanted
 from foredraft_align.loop.train import TrainPlan, train
 from foredraft_align.progress import read_log
 from tests.support.alignment import counting
@@ -147,11 +147,52 @@ def test_cross_entropy_is_torchs():
 def test_early_slots_weigh_most(tmp_path, target):
     model = made(target)()
     batch = make_batch([store_of(tmp_path).text(0)], 4, [np.array([4, 9])])
-    hidden = hidden_of_slots(model, batch).detach().requires_grad_()
-    loss, _ = decaying_loss(model, batch, hidden, Decaying(gamma=0.1))
-    loss.backward()
+    objective = Decaying(gamma=0.1)
+    noise = objective.noise((1, 2, 4), 0.0, np.random.default_rng(0))
+    assert not noise.filled.any()
+    hidden = hidden_of_slots(model, batch, noise.filled).detach().requires_grad_()
+    loss_of(model, batch, noise, hidden, objective)[0].backward()
     size = hidden.grad.view(2, 4, -1).norm(dim=2).mean(0)
     assert (size[:-1] > 3 * size[1:]).all()
+
+
+def test_deers_first_stage_weighs_masked_slots_by_their_share():
+    filled, weight = Deer().noise((50, 40, 12), 0.0, np.random.default_rng(0))
+    assert (weight[filled] == 0).all() and (weight[~filled] >= 1).all()
+    assert (~filled).any(-1).all()
+    # All masked slots of a block have one t; over all of them 1/t makes up for it (Eq. 1).
+    assert (weight.amax(-1, keepdim=True) * ~filled == weight).all()
+    assert weight.mean() == pytest.approx(1.04, abs=0.05)
+    assert filled.float().mean() == pytest.approx(0.475, abs=0.03)
+
+
+def test_deers_second_stage_weighs_what_follows_the_prefix_most():
+    shape = (50, 40, 12)
+    first = Deer(refine_from=0.5).noise(shape, 0.4, np.random.default_rng(0))
+    filled, weight = Deer(alpha=1.5, refine_from=0.5).noise(shape, 0.6, np.random.default_rng(0))
+    drawn = weight > 0
+    # The same t and masks as before, of the first R slots, R ~ U(1, 12); masks follow them.
+    assert (drawn <= (first.weight > 0)).all() and not (filled & drawn).any()
+    share = drawn.sum((0, 1)) / (first.weight > 0).sum((0, 1))
+    assert share.tolist() == pytest.approx([(12 - j) / 12 for j in range(12)], abs=0.05)
+    relative = (weight / first.weight)[drawn[:, :, :2].all(-1)][:, :2]
+    assert (relative[:, 0] / relative[:, 1]).tolist() == pytest.approx([1.5] * len(relative))
+
+
+def test_filled_slots_show_their_tokens_and_count_nothing(tmp_path, target):
+    model = made(target)()
+    batch = make_batch([store_of(tmp_path).text(0)], 4, [np.array([4, 9])])
+    filled = torch.zeros(1, 2, 4, dtype=torch.bool)
+    filled[0, 0, 1] = True
+    shown = hidden_of_slots(model, batch, filled).view(2, 4, -1)
+    masked = hidden_of_slots(model, batch).view(2, 4, -1)
+    # The block sees it, the other block does not.
+    assert not torch.allclose(shown[0, 0], masked[0, 0])
+    torch.testing.assert_close(shown[1], masked[1])
+    hidden = shown.flatten(0, 1).detach().requires_grad_()
+    noise = Noise(filled, (~filled).float())
+    loss_of(model, batch, noise, hidden, Deer())[0].backward()
+    assert (hidden.grad.norm(dim=1) == 0).tolist() == filled.flatten().tolist()
 
 
 def test_an_update_is_orthogonal():
@@ -162,9 +203,10 @@ def test_an_update_is_orthogonal():
 
 
 @pytest.mark.slow
-def test_texts_that_count_are_learnt(tmp_path, target):
+@pytest.mark.parametrize("objective", [Decaying(), Deer()])
+def test_texts_that_count_are_learnt(tmp_path, target, objective):
     store_of(tmp_path / "texts")
-    plan = plan_of(tmp_path, steps=60, lr=1e-2, evaluate_steps=60)
+    plan = plan_of(tmp_path, steps=60, lr=1e-2, evaluate_steps=60, objective=objective)
     train(plan, made(target), 0, 1, lambda _: None)
     steps = read_log(plan.output / "run" / "log.jsonl")
     assert [each.step for each in steps] == list(range(1, 61))
