@@ -14,7 +14,7 @@ _MOST = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What tells one architecture's tensors from another's."""
+    """What distinguishes one architecture's tensors from another's."""
 
     name: str
     model_class: str

@@ -33,7 +33,7 @@ def ngrams(tokens: Sequence[int], n: int) -> set[tuple[int, ...]]:
 
 
 def of_evaluation(prompts: Iterable[Sequence[int]]) -> set[tuple[int, ...]]:
-    """Return what tells evaluation prompts, as token ids, from other texts."""
+    """Return n-grams by which evaluation prompts, as token ids, are recognised."""
     counts = Counter(gram for prompt in prompts for gram in ngrams(prompt, OVERLAP))
     return {gram for gram, count in counts.items() if count <= _COMMON}
 

@@ -16,7 +16,7 @@ from deployments.config import ServeFile
 from deployments.serve.cluster import RunningCluster, running
 from foredraft_align.progress import read_log
 from tests.app.test_checkpoints import configuration
-from tests.support.alignment import write_chat_target
+from tests.support.align.texts import write_chat_target
 from tests.support.cluster import pids, post
 
 EMBEDDED = Path(__file__).parents[2] / "models" / "embedded" / "target"

@@ -14,7 +14,7 @@ from foredraft_align.data.select import OVERLAP, of_evaluation, select, shortlis
 from foredraft_align.data.store import Store
 from foredraft_align.data.texts import Texts
 from foredraft_align.data.write import WritePlan, conversations, read_prompts
-from tests.support.alignment import counting, write_chat_target
+from tests.support.align.texts import counting, write_chat_target
 from tests.support.checkpoints import write_target
 from verifier_service.kv.block_pool import BlockPool
 

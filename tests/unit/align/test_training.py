@@ -25,9 +25,9 @@ from foredraft_align.loop.muon import orthogonalised
 from foredraft_align.loop.objectives import Decaying, Deer, Noise, cross_entropy, loss_of, wanted
 from foredraft_align.loop.train import TrainPlan, train
 from foredraft_align.progress import read_log
-from tests.support.alignment import counting
+from tests.support.align.shortlisted import CONFIG, TOKENS_ALONE, network
+from tests.support.align.texts import counting
 from tests.support.checkpoints import write_target
-from tests.support.shortlisted import CONFIG, TOKENS_ALONE, network
 
 HIDDEN = 64
 

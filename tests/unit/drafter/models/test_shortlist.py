@@ -16,7 +16,7 @@ from drafter_service.models.port import BlockRequest
 from foredraft.errors import ConfigError
 from foredraft.features.fusion import read_fusion
 from foredraft_kernels.loader import load_kernels, supported_isas
-from tests.support.shortlisted import (
+from tests.support.align.shortlisted import (
     CONFIG,
     TEXT,
     TOKENS_ALONE,
