@@ -54,25 +54,27 @@ def main(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a training that was interrupted.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Drop an earlier training in OUT.")
+    ] = False,
 ) -> None:
     """Write the target's texts, train on them, write the drafter's folder.
 
-    Texts that are there already are used; a training only with --resume.
+    Texts in OUT that are there already are used.
     """
     # Imported here, so that --help is there at once.
     from foredraft_align.data.write import WritePlan
     from foredraft_align.loop.objectives import Decaying, Deer
     from foredraft_align.loop.train import Progress as Step
     from foredraft_align.loop.train import TrainPlan
-    from foredraft_align.run import AlignPlan, align, forget
+    from foredraft_align.run import AlignPlan, align, prepare
     from foredraft_align.workers import RayWorkers
 
     if not (target / "config.json").is_file():
         raise ConfigError(f"{target} is no model folder", param="target")
     if rows < block:
         raise ConfigError(f"rows is {rows}: less than a block of {block}", param="rows")
-    if not resume:
-        forget(out)
+    prepare(out, resume=resume, fresh=fresh)
     per_file = min(256, texts)
     plan = AlignPlan(target, out, kind, tuple(exclude or ()), layers, block, shortlist, start, seed)
     write = WritePlan(

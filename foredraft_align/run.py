@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from drafter_service.models.embedded.block_causal import BlockCausalDLM, read_config
 from foredraft.errors import ConfigError
 from foredraft.model_files import verify_files
 from foredraft_align.card import write_card
@@ -29,6 +29,7 @@ from foredraft_align.workers import Workers
 
 HELD_OUT = 48
 _SELECTED = "selected.json"
+_LEAST_ANSWER = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,15 @@ def align(
     """
     verify_files(plan.target)
     tokenizer = ChatTokenizer(plan.target)
-    layer_ids = layers_to_read(_num_layers(plan.target)) if plan.kind == "features" else ()
+    _check_lengths(write, tokenizer)
+    if plan.start is not None:
+        layer_ids = read_config(plan.start).target_layer_ids
+    else:
+        layer_ids = layers_to_read(_num_layers(plan.target)) if plan.kind == "features" else ()
     config = drafter_config(plan.target, plan.layers, plan.block, 0, layer_ids)
     say(f"the target writes {write.shards * write.texts} texts")
     workers.write(replace(write, layer_ids=layer_ids))
+    _check_states(write.folder, len(layer_ids) * config.hidden_size)
     selection, token_ids, coverage = _selected(plan, write.folder, tokenizer, config.eos_token_id)
     say(
         f"{len(selection.train)} texts to train on, {len(selection.held_out)} held out; dropped "
@@ -84,9 +90,41 @@ def align(
     say(f"the drafter is in {plan.out}")
 
 
-def forget(out: Path) -> None:
-    """Drop an earlier training in a folder; the target's texts stay."""
+def prepare(out: Path, *, resume: bool, fresh: bool) -> None:
+    """Make a folder ready for a training; the target's texts in it stay.
+
+    Raise ConfigError where an earlier training lies there, unless it is resumed or dropped.
+    """
+    if resume:
+        return
+    if not fresh and any((out / "run").glob("step-*")):
+        raise ConfigError(
+            f"{out} holds a training: go on with --resume, or drop it with --fresh", param="out"
+        )
     shutil.rmtree(out / "run", ignore_errors=True)
+
+
+def _check_lengths(write: WritePlan, tokenizer: ChatTokenizer) -> None:
+    """Raise ConfigError where the longest prompt leaves no room for an answer."""
+    form = tokenizer.format
+    least = len(form.before) + write.max_question + len(form.between) + _LEAST_ANSWER
+    if write.max_tokens < least:
+        raise ConfigError(
+            f"max_tokens is {write.max_tokens}: with prompts of {write.max_question} tokens it "
+            f"must be at least {least}",
+            param="max_tokens",
+        )
+
+
+def _check_states(texts: Path, width: int) -> None:
+    """Raise ConfigError where the texts were written for a drafter of another kind."""
+    found = Store(texts).text(0).states.shape[1]
+    if found != width:
+        raise ConfigError(
+            f"the texts in {texts} have {found} hidden values for each token, the drafter reads "
+            f"{width}: write them afresh in another folder",
+            param="kind",
+        )
 
 
 def _selected(
