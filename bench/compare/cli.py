@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
+from bench.compare.pairs import CHAT_FILE, load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
 from deployments.config import DEFAULT_FILE, read
 from foredraft.errors import ConfigError
@@ -60,6 +60,25 @@ def main(
     out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
     if json_file is None:
         (RESULTS / f"{name}.md").write_text(table)
+
+
+@app.command()
+def pass_at_1(
+    limit: Annotated[int, typer.Option(min=1, help="Tasks, from the first on.")] = 164,
+    json_file: Annotated[
+        Path, typer.Option("--json", help="Where to write the outcomes.")
+    ] = RESULTS / "pass_at_1.json",
+    config: ConfigOption = CHAT_FILE,
+) -> None:
+    """Score HumanEval answers with and without speculation, checked in a sandbox."""
+    from bench.compare.pass_at_1 import measure
+    from bench.prompts.human_eval import tasks
+
+    file, chosen = read(config), tasks()[:limit]
+    score = asyncio.run(measure(file.application.args.name, file, chosen))
+    typer.echo(score.summary())
+    json_file.parent.mkdir(parents=True, exist_ok=True)
+    json_file.write_text(json.dumps(_machine() | score.as_json(), indent=1) + "\n")
 
 
 @app.command()

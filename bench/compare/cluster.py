@@ -26,10 +26,11 @@ async def decode(
 ) -> Run:
     """Return one completion's run; index numbers the prompt and chooses its seed."""
     params = sampling(setting.temperature, index)
-    return _run(await client.complete(prompt, params, setting.max_tokens, **mode.options))
+    return run_of(await client.complete(prompt, params, setting.max_tokens, **mode.options))
 
 
-def _run(answer: CompletionResult) -> Run:
+def run_of(answer: CompletionResult) -> Run:
+    """Return a completion's tokens, time and accepted drafts."""
     report = answer.report
     return Run(
         answer.tokens,
