@@ -7,13 +7,15 @@ import json
 import os
 import platform
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from bench.compare.beside import Peers, find_peers
 from bench.compare.pairs import CHAT_FILE, load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
 from deployments.config import DEFAULT_FILE, read
@@ -37,10 +39,17 @@ def main(
         Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
     ] = None,
     prompts_file: PromptsOption = None,
+    llama_server: Annotated[
+        Path | None, typer.Option(help="llama.cpp's llama-server; default: the one in $PATH.")
+    ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="The chat target's GGUF file, for llama-server.")
+    ] = None,
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs.
 
-    The embedded pair continues held-out code; the chat pair answers HumanEval and chat prompts.
+    The embedded pair continues held-out code; the chat pair answers HumanEval and chat prompts,
+    beside llama.cpp where that is installed.
     """
     if context.invoked_subcommand is not None:
         return
@@ -49,15 +58,22 @@ def main(
     else:
         pair, left_out = load_pair(None, config or DEFAULT_FILE, quick, prompts_file)
         pairs = [pair]
+    peers: Peers | None = None
+    try:
+        peers = find_peers(pairs, llama_server, gguf, RESULTS)
+    except ConfigError as error:
+        left_out.append(f"llama.cpp is left out: {error}")
     for line in left_out:
         typer.echo(line, err=True)
-    rows = asyncio.run(measure_pairs(pairs))
-    table = as_markdown(rows)
+    rows, against = asyncio.run(measure_pairs(pairs)), []
+    if peers is not None:
+        beside = asyncio.run(peers.measure())
+        rows, against = [*rows, *beside.rows], list(beside.against)
+    table = as_markdown(rows) + "".join(f"\n{one}\n" for one in against)
     Console(highlight=False, soft_wrap=True).print(table)
     name = "quick" if quick else "bench"
-    out = json_file or RESULTS / f"{name}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
+    found = {"rows": as_json(rows), "against_llama_cpp": [asdict(one) for one in against]}
+    _write(json_file or RESULTS / f"{name}.json", found)
     if json_file is None:
         (RESULTS / f"{name}.md").write_text(table)
 
@@ -77,8 +93,7 @@ def pass_at_1(
     file, chosen = read(config), tasks()[:limit]
     score = asyncio.run(measure(file.application.args.name, file, chosen))
     typer.echo(score.summary())
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(_machine() | score.as_json(), indent=1) + "\n")
+    _write(json_file, score.as_json())
 
 
 @app.command()
@@ -103,6 +118,12 @@ def papers(
         raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
     plan = QUICK if quick else FULL
     asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo, only))
+
+
+def _write(file: Path, found: dict[str, Any]) -> None:
+    """Write a file of what was found, on which machine."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(_machine() | found, indent=1) + "\n")
 
 
 def _machine() -> dict[str, str]:

@@ -55,7 +55,8 @@ def convert(source: Path, folder: Path, type_name: str) -> Path:
 def type_of(file: Path) -> str:
     """Return what most of a file's matrices are stored as, such as "Q4_1"."""
     kinds = [tensor.tensor_type.name for tensor in _package().GGUFReader(file).tensors]
-    return max(set(kinds) - {"F32"} or {"F32"}, key=kinds.count)
+    matrices: set[str] = set(kinds) - {"F32"}
+    return max(matrices or {"F32"}, key=kinds.count)
 
 
 def _tensors(reader: Any, kind: Any) -> Iterator[tuple[str, np.ndarray, Any]]:

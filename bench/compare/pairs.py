@@ -30,6 +30,11 @@ class Pair:
     sets: tuple[PromptSet, ...]
     plan: Plan
 
+    @property
+    def chat(self) -> bool:
+        """Whether the target answers chat prompts."""
+        return any(prompts.name == "chat" for prompts in self.sets)
+
 
 def standard_pairs(quick: bool) -> tuple[list[Pair], list[str]]:
     """Return the pairs whose models are there, and a line for each pair or set left out."""

@@ -52,7 +52,7 @@ def plan(chat: bool, quick: bool) -> Plan:
     """Return the plan of a pair, whose target is a chat model or continues text."""
     if chat:
         modes = [AS_CONFIGURED, dlm("tree"), LOOKUP] + ([] if quick else [dlm("coupled")])
-        return Plan(8, 128, 0, tuple(modes)) if quick else Plan(40, 256, 8, tuple(modes))
+        return Plan(8, 96, 0, tuple(modes)) if quick else Plan(40, 256, 8, tuple(modes))
     names = ["ngram+tree", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
     modes = [*map(dlm, names), LOOKUP]
     return Plan(12, 96, 4, tuple(modes)) if quick else Plan(48, 128, 16, tuple(modes))
