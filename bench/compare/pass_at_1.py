@@ -28,12 +28,16 @@ _MODES = (PLAIN, AS_CONFIGURED)
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A task's two answers: whether their tokens are the same, and how each did in the test."""
+    """A task's two answers: whether their tokens are the same, and how each did in the test.
+
+    answer is the plain one's text.
+    """
 
     id: str
     identical: bool
     plain: Outcome
     speculative: Outcome
+    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +101,9 @@ async def measure(pair: str, file: ServeFile, tasks: Sequence[Task]) -> Score:
 
 def score(task: Task, plain: CompletionResult, fast: CompletionResult) -> Scored:
     """Return how both answers do; each is checked, whether they are the same or not."""
-    outcomes = [
-        run(program(task.prompt, answer.text, task.entry_point, task.test))
-        for answer in (plain, fast)
-    ]
-    return Scored(task.id, plain.tokens == fast.tokens, *outcomes)
+    outcomes = {
+        name: run(program(task.prompt, answer.text, task.entry_point, task.test))
+        for name, answer in (("plain", plain), ("speculative", fast))
+    }
+    same = plain.tokens == fast.tokens
+    return Scored(id=task.id, identical=same, answer=plain.text, **outcomes)

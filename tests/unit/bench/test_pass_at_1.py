@@ -59,7 +59,7 @@ def answered(text: str, *tokens: int) -> CompletionResult:
 )
 def test_an_answer_is_scored_by_the_tasks_test(answer: str, outcome: Outcome) -> None:
     scored = score(TASK, answered(answer, 1, 2), answered(answer, 1, 3))
-    assert scored == Scored("HumanEval/1", False, outcome, outcome)
+    assert scored == Scored("HumanEval/1", False, outcome, outcome, answer)
 
 
 def test_helpers_of_the_prompt_are_there() -> None:
@@ -72,7 +72,7 @@ def test_helpers_of_the_prompt_are_there() -> None:
 
 def test_the_score_says_both_shares_and_whether_the_answers_are_the_same() -> None:
     passed, failed = Outcome.PASSED, Outcome.FAILED
-    tasks = (Scored("a", True, passed, passed), Scored("b", False, failed, passed))
+    tasks = (Scored("a", True, passed, passed, ""), Scored("b", False, failed, passed, ""))
     runs = [Run((1,), 1.0), Run((2,), 1.0)]
     speed = row(Setting("smollm2", "humaneval", "cluster", 0.0, 512), "tree", runs, runs)
     found = Score(tasks, speed)
