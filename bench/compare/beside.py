@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from rich.progress import track
+
 from bench.compare.cluster import decode
 from bench.compare.gguf_files import TYPES, convert, type_of
 from bench.compare.llama_cpp import NGRAM, LlamaClient, Variant, find, serving, speculates
@@ -121,7 +123,7 @@ async def _alternate(
 ) -> tuple[dict[str, list[Run]], dict[str, list[Run]]]:
     ours: dict[str, list[Run]] = {mode.name: [] for mode in _OURS}
     theirs: dict[str, list[Run]] = {name: [] for name in servers}
-    for index, prompt in enumerate(prompts):
+    for index, prompt in enumerate(track(prompts, "Beside llama.cpp", transient=True)):
         for mode in _OURS:
             ours[mode.name].append(await decode(client, prompt, setting, index, mode))
         for name, server in servers.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.progress import track
+
 from bench.compare.rows import Row, Run, Setting, row
 from bench.compare.workload import PLAIN, Mode
 from foredraft.client import CompletionClient, CompletionResult, Prompt
@@ -15,7 +17,8 @@ async def measure(
 ) -> list[Row]:
     """Decode every prompt plainly and in each mode, in turn; return a row per mode, plain first."""
     runs: dict[str, list[Run]] = {mode.name: [] for mode in (PLAIN, *modes)}
-    for index, prompt in enumerate(prompts):
+    label = f"{setting.pair}, {setting.prompts}, temperature {setting.temperature:g}"
+    for index, prompt in enumerate(track(prompts, label, transient=True)):
         for mode in (PLAIN, *modes):
             runs[mode.name].append(await decode(client, prompt, setting, index, mode))
     return [row(setting, name, of_mode, runs[PLAIN.name]) for name, of_mode in runs.items()]
