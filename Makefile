@@ -17,6 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt "torch==2.13.0"
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/foredraft fetch || true
 	touch $(STAMP)
 
 # Streams a held-out function from a local cluster, then compares with plain decoding.

@@ -7,19 +7,21 @@ not. A relative path is looked for beside the file, then among the files that co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import Field
 
-from deployments.paths import M, with_absolute_paths
+from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
-from foredraft.errors import ConfigError
+from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
 from verifier_service.config import VerifierConfig
+from verifier_service.target_folder import with_target_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 # What comes with Foredraft: models/, which a checkout links to and an installation has a copy of.
@@ -83,7 +85,8 @@ class ForedraftConfig(StrictModel):
 
     model_name: str | None = Field(
         default=None,
-        description="Name of the model in the OpenAI API; default: the name of its folder.",
+        description="Name of the model in the OpenAI API; default: the name of its folder "
+        "or GGUF file.",
     )
     tokenizer: Path | None = Field(
         default=None,
@@ -163,13 +166,35 @@ def read(path: Path) -> ServeFile:
         raise ConfigError(f"{path}: not YAML: {error}", param="config") from None
     file = parse(ServeFile, values)
     entry = file.application
-    placed = with_absolute_paths(entry.args, (path.absolute().parent, DATA))
+    placed = _placed(entry.args, (path.absolute().parent, DATA))
     return file.model_copy(update={"applications": [entry.model_copy(update={"args": placed})]})
 
 
-def located(config: M) -> M:
-    """Return a configuration that was read from no file with its paths absolute."""
-    return with_absolute_paths(config, (DATA,))
+def located(config: ForedraftConfig) -> ForedraftConfig:
+    """Return a configuration that was read from no file with its paths absolute.
+
+    Raise ConfigError as `read` does.
+    """
+    return _placed(config, (DATA,))
+
+
+def _placed(config: ForedraftConfig, places: Sequence[Path]) -> ForedraftConfig:
+    """Return the configuration with absolute paths, and a folder where the target is a GGUF file.
+
+    Here, once: whoever reads the target's folder sees the converted one.
+    """
+    config = with_absolute_paths(config, places)
+    service = config.verifier.service
+    try:
+        found = with_target_folder(service)
+    except WeightsError as error:
+        key = "verifier.service.model"
+        raise ConfigError(f"{key}: {error}", param=key) from None
+    if found is service:
+        return config
+    pool = config.verifier.model_copy(update={"service": found})
+    name = config.model_name or service.model.stem
+    return config.model_copy(update={"verifier": pool, "model_name": name})
 
 
 def model_path(path: str | Path) -> str:

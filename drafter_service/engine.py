@@ -90,7 +90,7 @@ class DrafterEngine:
         limits.check_sampling(request.sampling, c.vocab_size)
         if len(self._sessions) >= self._max_sessions:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
-        store = FeatureStore(c.features_width)
+        store = FeatureStore(c.features_width, c.features_lag)
         session = _Session(request, self._strategy_of(request), store)
         session.chain.assign(0, request.prefix)
         handle = self._next_handle

@@ -8,12 +8,12 @@ from foredraft.features.wire import check, size
 class FeatureStore:
     """Features (foredraft.features.wire) of the prefix's first tokens; width 0 if none are read.
 
-    They are kept as they came, so that keys and values that gave way to another session's can be
-    rebuilt. Without them a token cannot be cached.
+    A token's row reads those of the lag-th token before it, and cannot be cached without. They are
+    kept as they came, so that keys and values that gave way to another session's can be rebuilt.
     """
 
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, width: int, lag: int = 0) -> None:
+        self._width, self._lag = width, lag
         self._count = 0
         self._data = bytearray()
 
@@ -31,8 +31,9 @@ class FeatureStore:
 
     def known(self, length: int) -> int:
         """Return how many of a text's first `length` tokens can be cached."""
-        return min(length, self._count) if self._width else length
+        return min(length, self._count + self._lag) if self._width else length
 
     def of(self, start: int, end: int) -> bytes:
-        """Return the features of tokens [start, end), of as many as have some."""
+        """Return the features for the rows of tokens [start, end), of as many as have some."""
+        start, end = (max(0, each - self._lag) for each in (start, end))
         return bytes(self._data[size(start, self._width) : size(end, self._width)])

@@ -25,6 +25,7 @@ from drafter_service.models.port import Capabilities, DiffusionLM
 from drafter_service.proposals.proxies.load import load_proxies
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
+from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
 from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
 from foredraft.types import (
@@ -194,8 +195,10 @@ def load_compiled(config: DrafterConfig) -> NativeDrafter | None:
         return None
     if not supports(read_config(config.model), config.candidates):
         return None
-    model = BlockCausalDLM.load(config.model, torch.float32)
-    return NativeDrafter(model, _cache_shape(config, model), config.candidates, kernels, isa)
+    model = BlockCausalDLM.load(config.model, torch.float32, config.target)
+    shape = _cache_shape(config, model)
+    features = _features_hash(config, model)
+    return NativeDrafter(model, shape, config.candidates, kernels, isa, features)
 
 
 def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
@@ -205,12 +208,17 @@ def load_torch(config: DrafterConfig) -> EmbeddedDrafter:
     """
     dtype = dtype_of(config)
     wide = torch.float32 if dtype == "int8" else getattr(torch, dtype)
-    model = BlockCausalDLM.load(config.model, wide)
+    model = BlockCausalDLM.load(config.model, wide, config.target)
     # torch's batched matmul copies strided bf16 operands, as a slice of a cache is; not fp32 ones.
     cache_dtype = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     linear = Int8Linear if dtype == "int8" else FloatLinear
-    fused = FusedBlockCausal(model, linear)
-    return EmbeddedDrafter(fused, _cache_shape(config, model), config.candidates, cache_dtype)
+    fused, features = FusedBlockCausal(model, linear), _features_hash(config, model)
+    shape = _cache_shape(config, model)
+    return EmbeddedDrafter(fused, shape, config.candidates, cache_dtype, features)
+
+
+def _features_hash(config: DrafterConfig, model: BlockCausalDLM) -> str:
+    return read_fusion(config.model).hash if model.config.target_layer_ids else ""
 
 
 def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:

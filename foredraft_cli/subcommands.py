@@ -40,11 +40,18 @@ class Subcommand:
 
 
 SUBCOMMANDS = (
+    Subcommand("align", "foredraft_align.cli", "Teach a drafter for a target."),
     Subcommand(
         "audit",
         "foredraft_cli.audit",
         "Compare speculative with plain decoding, token by token.",
     ),
+    Subcommand(
+        "convert",
+        "foredraft_cli.convert",
+        "Convert a GGUF file to a model folder.",
+    ),
+    Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
     Subcommand(
         "train", "training.cli", "Train the embedded target, drafter and proxy (in a checkout)."

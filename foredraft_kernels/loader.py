@@ -41,7 +41,7 @@ _SIGNATURES_BF16 = {
     "fd_forward": "f p pi pi pi pp i",
     "fd_keep_panels": "- p iiii p i",
 }
-_SIGNATURES_INT8 = {"fd_draft": "f pp i pppppp"}
+_SIGNATURES_INT8 = {"fd_draft": "f pp i ppppppp"}
 
 
 class _Number(ctypes.Structure):

@@ -13,7 +13,7 @@ from typing import Any
 _int64, _double, _float = ctypes.c_int64, ctypes.c_double, ctypes.c_float
 _pointer = ctypes.c_void_p
 
-VERSION = 1
+VERSION = 2
 """abi.h's ABI_VERSION."""
 COLUMNS = 32
 """Columns of a panel (common/blocks.h); LINE bf16 numbers or BYTES bytes of a row are a line."""
@@ -84,11 +84,11 @@ class DrafterLayer(ctypes.Structure):
 
 class DrafterModel(ctypes.Structure):
     _fields_ = (
-        *_each(_int64, "vocab hidden heads head_dim inner num_layers rank"),
+        *_each(_int64, "scored hidden heads head_dim inner num_layers rank"),
         *_each(_int64, "eos mask candidates slots capacity"),
         ("layers", ctypes.POINTER(DrafterLayer)),
         *_each(DrafterLinear, "head edge_gate"),
-        *_each(_pointer, "embedding mask_slots mask_qkv cos sin"),
+        *_each(_pointer, "token_ids row_of embedding mask_slots mask_qkv cos sin"),
         *_each(_pointer, "edge_bias edge_previous edge_next"),
         ("eps", _float),
     )

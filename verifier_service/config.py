@@ -23,7 +23,8 @@ class VerifierConfig(ServiceConfig):
     """One verifier process."""
 
     model: Path = Field(
-        description="Folder of the target: a transformers causal language model in safetensors."
+        description="Folder of the target: a transformers causal language model in safetensors. Or "
+        "a GGUF file, which is converted once, into the user's cache."
     )
     name: str = Field(
         default="", description="Name of the target in logs; by default the folder's name."

@@ -82,17 +82,16 @@ def find_peers(
 ) -> Peers:
     """Return llama.cpp beside the chat pair: the file and its conversions in folder.
 
-    Each is served plainly and, where the server can, with its own n-gram drafts. gguf is by default
-    the pair's own target. Raise ConfigError where the pair, the server or the file is missing.
+    Each is served plainly and, where the server can, with its own n-gram drafts. Raise ConfigError
+    where the pair, the server or the file is missing.
     """
     pair = next((pair for pair in pairs if pair.chat), None)
     if pair is None:
         raise ConfigError("no chat pair is measured", param="llama_server")
     program = find(server)
-    file = gguf or pair.file.application.args.verifier.service.model
-    if file.suffix != ".gguf" or not file.is_file():
-        raise ConfigError("name the target's GGUF file by --gguf", param="gguf")
-    files = {type_of(file): file} | {name: convert(file, folder, name) for name in TYPES}
+    if gguf is None or not gguf.is_file():
+        raise ConfigError(f"--gguf names no GGUF file of the target: {gguf}", param="gguf")
+    files = {type_of(gguf): gguf} | {name: convert(gguf, folder, name) for name in TYPES}
     ways = {"plain": ()} | ({"n-gram": NGRAM} if speculates(program) else {})
     variants = tuple(
         Variant(f"{name} {way}", path, options)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
+from gguf.quants import dequantize, quantize
 
 from foredraft.errors import ConfigError
 
@@ -22,7 +24,6 @@ def convert(source: Path, folder: Path, type_name: str) -> Path:
     A file that is there already is kept. Vectors stay as they are. The values are those of the
     source, rounded once more. Raise ConfigError for a source that cannot be read.
     """
-    gguf = _package()
     if type_name not in TYPES:
         raise ConfigError(f"type must be one of {', '.join(TYPES)}", param="type")
     out = folder / f"{source.stem}.{type_name}.gguf"
@@ -54,27 +55,15 @@ def convert(source: Path, folder: Path, type_name: str) -> Path:
 
 def type_of(file: Path) -> str:
     """Return what most of a file's matrices are stored as, such as "Q4_1"."""
-    kinds = [tensor.tensor_type.name for tensor in _package().GGUFReader(file).tensors]
+    kinds = [tensor.tensor_type.name for tensor in gguf.GGUFReader(file).tensors]
     matrices: set[str] = set(kinds) - {"F32"}
     return max(matrices or {"F32"}, key=kinds.count)
 
 
 def _tensors(reader: Any, kind: Any) -> Iterator[tuple[str, np.ndarray, Any]]:
-    from gguf.quants import dequantize, quantize
-
     for tensor in reader.tensors:
         if len(tensor.shape) < 2:
             yield tensor.name, tensor.data, tensor.tensor_type
         else:
             values = dequantize(tensor.data, tensor.tensor_type)
             yield tensor.name, quantize(values, kind), kind
-
-
-def _package() -> Any:
-    try:
-        import gguf
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "GGUF files need the gguf package: pip install 'foredraft[bench]'", param="gguf"
-        ) from None
-    return gguf

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,8 +110,7 @@ async def serving(server: Path, variant: Variant) -> AsyncIterator[LlamaClient]:
                 url = f"http://127.0.0.1:{port}"
                 if not await _ready(http, url, process):
                     log.seek(0)
-                    last = (log.read().strip().splitlines() or ["no word"])[-1]
-                    raise Unavailable(f"llama-server with {variant.file.name}: {last}")
+                    raise Unavailable(f"llama-server with {variant.file.name}: {_why(log)}")
                 yield LlamaClient(http, url)
         finally:
             process.terminate()
@@ -133,6 +132,12 @@ async def _ready(http: aiohttp.ClientSession, url: str, process: subprocess.Pope
             pass
         await asyncio.sleep(0.1)
     return False
+
+
+def _why(log: Iterable[str]) -> str:
+    """Return the first line that names an error, else the last one."""
+    lines = [line.strip() for line in log] or ["it ended without a word"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])
 
 
 def _free_port() -> int:

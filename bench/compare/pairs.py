@@ -9,12 +9,12 @@ from pathlib import Path
 from bench.compare.cluster import measure
 from bench.compare.rows import Row, Setting
 from bench.compare.workload import Plan, plan
-from bench.prompts.chat_template import has_template
 from bench.prompts.sets import PromptSet, prompt_sets
 from deployments.config import DEFAULT_FILE, ServeFile, read
 from deployments.serve.cluster import running
+from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient
-from foredraft.errors import ConfigError
+from foredraft.errors import ConfigError, WeightsError
 from foredraft_cli.held_out import TEMPERATURES
 
 CHAT_FILE = DEFAULT_FILE.with_name("smollm2.yaml")
@@ -42,7 +42,7 @@ def standard_pairs(quick: bool) -> tuple[list[Pair], list[str]]:
     for name, config in STANDARD:
         try:
             pair, lines = load_pair(name, config, quick)
-        except ConfigError as error:
+        except (ConfigError, WeightsError) as error:
             left_out.append(f"the pair {name} is left out: {error}")
             continue
         pairs.append(pair)
@@ -65,7 +65,7 @@ def load_pair(
     file = read(config)
     args = file.application.args
     check_models(args)
-    chosen = plan(has_template(args.tokenizer_file.parent), quick)
+    chosen = plan(read_chat_template(args.tokenizer_file.parent) is not None, quick)
     max_len = longest_text(load_config(args.verifier.service.model))
     sets, left_out = prompt_sets(args.tokenizer_file, max_len, chosen.count, chosen.max_tokens, own)
     return Pair(name or args.name, file, tuple(sets), chosen), left_out

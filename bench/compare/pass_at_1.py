@@ -19,6 +19,7 @@ from bench.prompts.human_eval import Task
 from bench.prompts.sets import chat_ids
 from deployments.config import ServeFile
 from deployments.serve.cluster import running
+from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient, CompletionResult
 from foredraft_cli.held_out import sampling
 
@@ -76,11 +77,12 @@ async def measure(pair: str, file: ServeFile, tasks: Sequence[Task]) -> Score:
     """Return the score of a pair's answers through a cluster of its own."""
     tokenizer_file: Path = file.application.args.tokenizer_file
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    template = read_chat_template(tokenizer_file.parent)
     answers: list[list[CompletionResult]] = []
     with running(file) as cluster:
         async with CompletionClient(cluster.url) as client:
             for task in track(tasks, "Answering", transient=True):
-                prompt = chat_ids(task.message, tokenizer, tokenizer_file.parent)
+                prompt = chat_ids(task.message, tokenizer, template)
                 # The two take turns, so that the machine's moods hit both.
                 answers.append(
                     [

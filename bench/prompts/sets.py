@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from bench.prompts import human_eval
-from bench.prompts.chat_template import has_template, render, user
+from foredraft.chat_template import ChatTemplate, read_chat_template
 from foredraft.errors import ConfigError
 from foredraft_cli import held_out
 
@@ -54,7 +54,8 @@ def prompt_sets(
     used.
     """
     tokenizer, folder = Tokenizer.from_file(str(tokenizer_file)), tokenizer_file.parent
-    if own is not None or not has_template(folder):
+    template = read_chat_template(folder)
+    if own is not None or template is None:
         texts = held_out.prompts(count, own)
         ids = tuple(held_out.fitted(text, tokenizer, max_len, max_tokens) for text in texts)
         return [PromptSet("own" if own else "held_out", ids)], []
@@ -67,17 +68,20 @@ def prompt_sets(
         left_out.append(f"humaneval is left out: {error}")
     return [
         PromptSet(
-            name, tuple(chat_ids(one, tokenizer, folder) for one in held_out.spread(texts, count))
+            name, tuple(chat_ids(one, tokenizer, template) for one in held_out.spread(texts, count))
         )
         for name, texts in messages.items()
     ], left_out
 
 
-def chat_ids(message: str, tokenizer: Tokenizer, folder: Path) -> tuple[int, ...]:
-    """Return one user message in the folder's chat template, as token ids.
+def chat_ids(message: str, tokenizer: Tokenizer, template: ChatTemplate | None) -> tuple[int, ...]:
+    """Return one user message in the model's chat template, as token ids.
 
     The template writes special tokens as text, which the tokenizer reads as their ids; it adds
-    none of its own, since the template has them all.
+    none of its own, since the template has them all. A base model, without a template, gets the
+    message as it is.
     """
-    text = render(user(message), folder)
-    return tuple(tokenizer.encode(text, add_special_tokens=not has_template(folder)).ids)
+    if template is None:
+        return tuple(tokenizer.encode(message).ids)
+    text = template.render([{"role": "user", "content": message}])
+    return tuple(tokenizer.encode(text, add_special_tokens=False).ids)

@@ -24,7 +24,7 @@ class Capabilities:
     included, can be held at once. partial_blocks says whether slots of a block may already hold
     tokens. features_hash and features_width say which of the target's fused features
     (foredraft.features) the model needs of its prefix's tokens, if any; it caches their keys and
-    values.
+    values. With features_lag n it reads, for a token, those of the n-th token before.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Capabilities:
     partial_blocks: bool = False
     features_hash: str = ""
     features_width: int = 0
+    features_lag: int = 0
     mask: int | None = None
 
 
@@ -53,7 +54,8 @@ class BlockRequest:
     not be made of it, as later drafts would then depend on what was drawn here, not on the text.
     fresh says that what the slot holds is not the session's: a draft must not depend on another's.
     features are those of tokens, for a model that needs them: of all where the pass only caches,
-    else of all but the last, whose own are not known before it was verified.
+    else of all but the last, whose own are not known before it was verified. With a lag they are
+    those of the tokens so far before, which a text's first ones do not have.
     """
 
     slot: int

@@ -1,7 +1,8 @@
 """A drafter's fusion of the target's hidden states: where its weights are, and what names it.
 
-DFlash's checkpoints hold it: `fc` maps the concatenated hidden states of
-some of the target's layers to one row, and `hidden_norm` normalises that (arXiv 2602.06036). The
+DFlash's checkpoints hold it, and those of our own drafters that read features: `fc` maps the
+concatenated hidden states of some of the target's layers to one row, and `hidden_norm` normalises
+that (arXiv 2602.06036). The
 verifier computes with these weights, the drafter with what comes of them; that both read the same
 is named by the hash.
 Standard library only.
@@ -33,9 +34,11 @@ def read_fusion(folder: Path) -> Fusion:
     """Return the fusion of a drafter's checkpoint; raise WeightsError if it has none."""
     try:
         raw: dict[str, Any] = json.loads((folder / "config.json").read_text())
-        layer_ids = tuple(int(each) for each in raw["dflash_config"]["target_layer_ids"])
-        width = int(raw["hidden_size"])
-        rms_eps = float(raw["rms_norm_eps"])
+        # Our own format names what it shares with DFlash's at the top.
+        fields = {"rms_norm_eps": raw.get("rms_eps"), **raw, **raw.get("dflash_config", {})}
+        layer_ids = tuple(int(each) for each in fields["target_layer_ids"])
+        width = int(fields["hidden_size"])
+        rms_eps = float(fields["rms_norm_eps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder.name} has no fusion that can be read: {error}") from None
     digest = hashlib.sha256(json.dumps((layer_ids, width, rms_eps)).encode())

@@ -8,7 +8,7 @@
 
 #include "common/functions.h"
 
-#define ABI_VERSION 1
+#define ABI_VERSION 2
 
 typedef struct {
     const char *name; /* NULL after the last */

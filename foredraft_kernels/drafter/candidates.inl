@@ -36,17 +36,18 @@ INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t
     }
 }
 
-/* Write a slot's candidates, the mask token never among them, EOS always, and their log q.
+/* Write a slot's candidates, as rows of the head, the mask token never among them, EOS always, and
+ * their log q.
  *
- * logits [vocab] are changed; scratch has room for vocab + LANES floats and as many int32. Where
+ * logits [scored] are changed; scratch has room for scored + LANES floats and as many int32. Where
  * the logits are not finite, neither is log_q, and the tokens are any.
  */
 static void best_candidates(const model *m, float *logits, void *scratch, int64_t *tokens,
                             float *log_q) {
-    int64_t V = m->vocab, M = m->candidates, n = 0;
+    int64_t V = m->scored, M = m->candidates, n = 0;
     float *found = scratch;
     int32_t *ids = (int32_t *)(found + V + LANES);
-    logits[m->mask] = -INFINITY;
+    if (m->mask >= 0) logits[m->mask] = -INFINITY;
     floats tops[GROUPS / LANES], sum[VECTORS] = {zeros()};
     for (int g = 0; g < GROUPS / LANES; g++) tops[g] = all(-INFINITY);
     for (int64_t v = 0; v < V; v += GROUPS)
@@ -87,7 +88,7 @@ INLINE ints gated_pair(const float *gate, const float *bias, const uint16_t *pre
 }
 
 /* Write one slot's edge scores [num_previous, M]: what each of `following` [M] gets for coming
- * after each of `previous`. gate [rank] is the slot's, without its bias. */
+ * after each of `previous`, all of them rows of the head. gate [rank] is the slot's, without its bias. */
 static void edge_scores(const model *m, const float *gate, const int64_t *previous,
                         int64_t num_previous, const int64_t *following, float *out) {
     int64_t M = m->candidates, rank = m->rank, units = rank / 2;

@@ -18,26 +18,30 @@ static memory lay_out(const model *m, int64_t rows, int64_t masks, char **at) {
     s.x = take(at, 4 * rows * m->hidden);
     s.mixed = take(at, 4 * rows * m->hidden);
     s.wide = take(at, 4 * rows * larger(3 * m->hidden, m->inner));
-    s.logits = take(at, 4 * masks * m->vocab);
+    s.logits = take(at, 4 * masks * m->scored);
     s.gates = take(at, 4 * masks * m->rank);
     int64_t bytes = rows * larger(m->hidden, m->inner);
     s.bytes.bytes = take(at, bytes * sizeof(signed_byte));
     s.bytes.scales = take(at, 4 * rows);
     s.bytes.offsets = take(at, 4 * rows);
-    s.rest = take(at, larger(attention_scratch(m), 8 * (m->vocab + LANES)));
+    s.rest = take(at, larger(attention_scratch(m), 8 * (m->scored + LANES)));
     return s;
 }
 
 static void embed(const model *m, const request *requests, int64_t count, const int64_t *tokens,
-                  float *masks, float *projected, float *committed) {
+                  const float *features, float *masks, float *projected, float *committed) {
     int64_t width = 4 * m->hidden;
     for (const request *r = requests; r < requests + count; r++) {
         memcpy(masks, m->mask_slots, r->num_slots * width);
         memcpy(projected, m->mask_qkv, 3 * r->num_slots * width);
         masks += r->num_slots * m->hidden;
         projected += 3 * r->num_slots * m->hidden;
-        for (int64_t i = 0; i < r->tokens; i++, committed += m->hidden)
+        for (int64_t i = 0; i < r->tokens; i++, committed += m->hidden) {
             memcpy(committed, m->embedding + *tokens++ * m->hidden, width);
+            if (!features) continue;
+            for (int64_t d = 0; d < m->hidden; d += LANES, features += LANES)
+                store(committed + d, load(committed + d) + load(features));
+        }
     }
 }
 
@@ -70,12 +74,17 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
     }
 }
 
-/* Draft for `count` requests, `tokens` theirs in order. Write best_tokens and log_q [masks, M] and
+INLINE int64_t row_of(const model *m, int64_t token) {
+    return m->row_of ? m->row_of[token] : token;
+}
+
+/* Draft for `count` requests, `tokens` theirs in order; features [tokens, hidden] are added to the
+ * tokens' embeddings unless they are NULL. Write best_tokens and log_q [masks, M] and
  * edge [masks, M, M]. keys and values are [layers, slots, heads] caches as attend lays them out.
  * Returns 0, or 1 where memory ran out. */
 EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t count,
-                               const int64_t *tokens, uint32_t *keys, uint32_t *values,
-                               int64_t *best_tokens, float *log_q, float *edge) {
+                               const int64_t *tokens, const float *features, uint32_t *keys,
+                               uint32_t *values, int64_t *best_tokens, float *log_q, float *edge) {
     int64_t rows = 0, masks = 0, M = m->candidates, row = 0;
     for (const request *r = requests; r < requests + count; r++) {
         rows += r->tokens + r->num_slots;
@@ -85,22 +94,26 @@ EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t 
     lay_out(m, rows, masks, &end);
     if (!(at = reserve((size_t)end))) return 1;
     memory s = lay_out(m, rows, masks, &at);
-    embed(m, requests, count, tokens, s.x, s.wide, s.x + masks * m->hidden);
+    embed(m, requests, count, tokens, features, s.x, s.wide, s.x + masks * m->hidden);
     run_layers(m, requests, count, rows, masks, keys, values, &s);
     quantise(&s.bytes, s.x, masks, m->hidden, 1, m->eps);
-    apply(&m->head, 0, &s.bytes, STORE, s.logits, m->vocab);
+    apply(&m->head, 0, &s.bytes, STORE, s.logits, m->scored);
     apply(&m->edge_gate, 0, &s.bytes, STORE, s.gates, m->rank);
     for (int64_t i = 0; i < masks; i++)
-        best_candidates(m, s.logits + i * m->vocab, s.rest, best_tokens + i * M, log_q + i * M);
+        best_candidates(m, s.logits + i * m->scored, s.rest, best_tokens + i * M, log_q + i * M);
     for (const request *r = requests; r < requests + count; r++) {
         tokens += r->tokens;
         for (int64_t i = 0; i < r->num_slots; i++, row++) {
-            const int64_t *previous = i ? best_tokens + (row - 1) * M : tokens - 1;
+            int64_t last = row_of(m, tokens[-1]);
+            const int64_t *previous = i ? best_tokens + (row - 1) * M : &last;
             float *to = edge + row * M * M;
             edge_scores(m, s.gates + row * m->rank, previous, i ? M : 1, best_tokens + row * M, to);
             /* A block's first slot follows one token only. */
             for (int64_t p = 1; !i && p < M; p++) memcpy(to + p * M, to, 4 * M);
         }
     }
+    /* Until here they are rows of the head. */
+    for (int64_t i = 0; m->token_ids && i < masks * M; i++)
+        best_tokens[i] = m->token_ids[best_tokens[i]];
     return 0;
 }

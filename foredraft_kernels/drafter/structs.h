@@ -19,17 +19,20 @@ typedef struct {
     linear qkv, out, gate_up, down;
 } layer;
 
-/* Python checks the sizes; caches hold `slots` sessions of `capacity` tokens. */
+/* Python checks the sizes; caches hold `slots` sessions of `capacity` tokens. The head has a row for
+ * each of `scored` tokens; row_of is `scored` for a token without one. mask is -1 where the mask
+ * token has none. */
 typedef struct {
-    int64_t vocab, hidden, heads, head_dim, inner, num_layers, rank;
-    int64_t eos, mask, candidates, slots, capacity;
+    int64_t scored, hidden, heads, head_dim, inner, num_layers, rank;
+    int64_t eos, mask, candidates, slots, capacity; /* eos and mask are rows of the head */
     const layer *layers;
     linear head, edge_gate;
+    const int32_t *token_ids, *row_of;         /* [scored], [vocab]; NULL: row i is token i's */
     const float *embedding, *mask_slots;       /* [vocab, hidden], [slots, hidden] */
     const float *mask_qkv;                     /* [slots, 3 hidden], the first layer's */
     const float *cos, *sin;                    /* [positions, head_dim / 2] */
     const float *edge_bias;                    /* [rank] */
-    const uint16_t *edge_previous, *edge_next; /* bf16 [vocab, rank] */
+    const uint16_t *edge_previous, *edge_next; /* bf16 [scored (+ 1), rank], [scored, rank] */
     float eps;
 } model;
 

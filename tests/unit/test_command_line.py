@@ -30,7 +30,7 @@ def test_the_version_is_printed() -> None:
 
 def test_help_lists_every_command() -> None:
     text = foredraft("--help")
-    for name in ("serve", "generate", "demo", "audit", "bench", "train"):
+    for name in ("serve", "generate", "demo", "audit", "convert", "fetch", "bench", "train"):
         assert re.search(rf"\b{name}\b", text), name
 
 

@@ -31,9 +31,9 @@ from torch.nn import functional as F
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from drafter_service.models.families.attending import Rows
 from drafter_service.models.families.decoder import Decoder, DecoderConfig
+from foredraft_align.loop.schedule import TimedWSD
 from training.corpus.corpus import read_corpus
 from training.corpus.tokenizer import EOS_ID, MASK_ID, encode_documents, load_tokenizer
-from training.embedded.schedule import TimedWSD
 
 EMBEDDED = Path("models/embedded")
 DOCUMENTS = 1000

@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 from tqdm import tqdm
 
-from training.embedded.ranks import ShardedOptimizer, Trained, advance, load_rank, save_rank
-from training.embedded.schedule import TimedWSD
+from foredraft_align.loop.schedule import TimedWSD
+from foredraft_align.loop.sharded import ShardedOptimizer, Trained
+from training.embedded.ranks import advance, load_rank, save_rank
 from training.embedded.target_model import (
     TargetModel,
     TargetShape,

@@ -11,6 +11,7 @@ import numpy as np
 from drafter_service.models.compiled.packed_weights import PackedModel
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from drafter_service.models.embedded.drafter import CacheShape, capabilities
+from drafter_service.models.embedded.features import feature_rows
 from drafter_service.models.port import BlockRequest
 from drafter_service.proposals.lattice import BlockScores
 from foredraft_kernels.memory import aligned
@@ -31,10 +32,11 @@ class NativeDrafter:
         candidates: int,
         kernels: ctypes.CDLL,
         isa: str,
+        features_hash: str = "",
     ) -> None:
         config = model.config
-        self.capabilities = capabilities(config, cache)
-        self._candidates = min(candidates, config.vocab_size - 1)
+        self.capabilities = capabilities(config, cache, features_hash)
+        self._candidates = min(candidates, config.num_scored - 1)
         # Whole panels of keys.
         capacity = -(-self.capabilities.cache_tokens // COLUMNS) * COLUMNS
         self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
@@ -60,11 +62,14 @@ class NativeDrafter:
         best = np.empty((masks, M), dtype=np.int64)
         log_q = np.empty((masks, M), dtype=np.float32)
         edge = np.empty((masks, M, M), dtype=np.float32)
+        width = self.capabilities.features_width
+        features = feature_rows(requests, width) if width else None
         failed = self._draft(
             self._packed.address,
             heads,
             len(requests),
             tokens.buffer_info()[0],
+            None if features is None else features.ctypes.data,
             self._at_keys,
             self._at_values,
             best.ctypes.data,

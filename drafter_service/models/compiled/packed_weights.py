@@ -35,7 +35,7 @@ def supports(config: BlockCausalConfig, candidates: int) -> bool:
     return (
         config.hidden_size % BYTES == 0
         and config.intermediate_size % BYTES == 0
-        and config.vocab_size % BYTES == 0
+        and config.num_scored % BYTES == 0
         and config.head_dim % COLUMNS == 0
         and config.head_dim <= DRAFTER_MAX_HEAD_DIM
         and max(config.hidden_size, config.intermediate_size) <= _MAX_WIDTH
@@ -58,10 +58,10 @@ class PackedModel:
         # Padded with zeros: what they add to a score is zero.
         rank = -(-config.edge_rank // COLUMNS) * COLUMNS
         padding = rank - config.edge_rank
-        # Room to spare: untouched pages take no memory. The embedding is there twice, as the head.
+        # Room to spare: untouched pages take no memory. Embedding and head are both there.
         numbers = sum(p.numel() for p in model.parameters()) + model.embedding.weight.numel()
         numbers += 2 * model.cos.numel() + 3 * model.mask_slots.numel()
-        numbers += padding * (2 * config.vocab_size + config.hidden_size)
+        numbers += padding * (2 * config.num_scored + 1 + config.hidden_size) + config.vocab_size
         self._arena = arena = Arena(4 * numbers + (1 << 20))
         self._layers = (DrafterLayer * config.num_layers)()
         layers = [_layer(module) for module in model.layers]
@@ -73,23 +73,27 @@ class PackedModel:
             to.down = _linear(arena, layer.down.weight)
         gate = torch.nn.functional.pad(model.edge_gate.weight, (0, 0, 0, padding))
         half = config.head_dim // 2
+        mask = int(model.row_of[config.mask_token_id])
+        listed = bool(config.shortlist_size)
         first = layers[0]
         self.struct = DrafterModel(
-            vocab=config.vocab_size,
+            scored=config.num_scored,
             hidden=config.hidden_size,
             heads=config.num_heads,
             head_dim=config.head_dim,
             inner=config.intermediate_size,
             num_layers=config.num_layers,
             rank=rank,
-            eos=config.eos_token_id,
-            mask=config.mask_token_id,
+            eos=int(model.row_of[config.eos_token_id]),
+            mask=mask if mask < config.num_scored else -1,
             candidates=candidates,
             slots=slots,
             capacity=capacity,
             layers=self._layers,
-            head=_linear(arena, model.embedding.weight * model.norm.weight),
+            head=_linear(arena, model.head_weight * model.norm.weight),
             edge_gate=_linear(arena, gate * model.norm.weight),
+            token_ids=arena.put(_int32(model.token_ids)) if listed else None,
+            row_of=arena.put(_int32(model.row_of)) if listed else None,
             embedding=arena.put(_floats(model.embedding.weight)),
             mask_slots=arena.put(_floats(model.mask_slots)),
             mask_qkv=arena.put(_floats(first.qkv(first.attention_norm(model.mask_slots)))),
@@ -121,6 +125,10 @@ def _linear(arena: Arena, weight: Tensor) -> DrafterLinear:
 
 def _floats(tensor: Tensor) -> npt.NDArray[np.float32]:
     return tensor.detach().float().numpy()
+
+
+def _int32(tensor: Tensor) -> npt.NDArray[np.int32]:
+    return tensor.int().numpy()
 
 
 def _bf16(table: Tensor, padding: int) -> npt.NDArray[np.int16]:

@@ -11,6 +11,7 @@ import torch
 from drafter_service.models.candidates import candidates
 from drafter_service.models.embedded.block_causal import BlockCausalConfig
 from drafter_service.models.embedded.fast_torch import FusedBlockCausal
+from drafter_service.models.embedded.features import LAG
 from drafter_service.models.port import BlockRequest, Capabilities
 from drafter_service.proposals.lattice import BlockScores
 
@@ -23,8 +24,12 @@ class CacheShape:
     tokens: int
 
 
-def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
-    """Return what a model of the family can do with such a cache."""
+def capabilities(
+    config: BlockCausalConfig, cache: CacheShape, features_hash: str = ""
+) -> Capabilities:
+    """Return what a model of the family can do with such a cache; features_hash names those that
+    it reads, if any.
+    """
     return Capabilities(
         name=config.family,
         vocab_size=config.vocab_size,
@@ -34,6 +39,9 @@ def capabilities(config: BlockCausalConfig, cache: CacheShape) -> Capabilities:
         prefix_kv="exact",
         cache_slots=cache.slots,
         cache_tokens=min(cache.tokens, config.max_position_embeddings),
+        features_hash=features_hash,
+        features_width=config.hidden_size if features_hash else 0,
+        features_lag=LAG if features_hash else 0,
         mask=config.mask_token_id,
     )
 
@@ -51,11 +59,14 @@ class EmbeddedDrafter:
         cache: CacheShape,
         candidates: int,
         cache_dtype: torch.dtype,
+        features_hash: str = "",
     ) -> None:
         config = model.config
         self._model = model
-        self._candidates = min(candidates, config.vocab_size - 1)
-        self.capabilities = replace(capabilities(config, cache), partial_blocks=True)
+        self._candidates = min(candidates, config.num_scored - 1)
+        self.capabilities = replace(
+            capabilities(config, cache, features_hash), partial_blocks=not features_hash
+        )
         tokens = self.capabilities.cache_tokens
         shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM, BlockCausalLayer
+from drafter_service.models.embedded.features import feature_rows
 from drafter_service.models.embedded.linear import Linear
 from drafter_service.models.port import BlockRequest
 
@@ -35,7 +36,8 @@ class FusedBlockCausal:
         config = model.config
         self.config = config
         self._layers = [_fold(layer, linear) for layer in model.layers]
-        self._head = linear(model.embedding.weight * model.norm.weight)
+        self._head = linear(model.head_weight * model.norm.weight)
+        self._token_ids, self._row_of = model.token_ids, model.row_of
         self._embedding = model.embedding.weight.float()
         self._mask_slots = model.mask_slots.float()
         self._edge_gate = linear(model.edge_gate.weight * model.norm.weight)
@@ -62,8 +64,7 @@ class FusedBlockCausal:
         row = 0
         for r in requests:
             count = len(r.tokens)
-            tokens = F.embedding(torch.tensor(r.tokens), self._embedding)
-            embedded += [tokens, self._slots(r)]
+            embedded += [self._committed(r), self._slots(r)]
             positions.extend(range(r.start, r.start + count + r.num_slots))
             masks.extend(range(row + count, row + count + r.num_slots))
             row += count + r.num_slots
@@ -83,6 +84,13 @@ class FusedBlockCausal:
             gate, up = layer.gate_up(_normalise(x, self.config.rms_eps)).chunk(2, dim=-1)
             x += layer.down(F.silu(gate) * up)
         return _normalise(x, self.config.rms_eps)
+
+    def _committed(self, r: BlockRequest) -> Tensor:
+        """Return the embedded tokens [tokens, hidden], with features where the model reads some."""
+        tokens = F.embedding(torch.tensor(r.tokens), self._embedding)
+        if not self.config.target_layer_ids:
+            return tokens
+        return tokens + torch.from_numpy(feature_rows([r], self.config.hidden_size))
 
     def _slots(self, r: BlockRequest) -> Tensor:
         """Return the embedded slots [num_slots, hidden]: masks, and tokens where it has some."""
@@ -119,14 +127,21 @@ class FusedBlockCausal:
         return rotated[:, 0].to(keys.dtype)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Logits [rows, vocab] in fp32."""
-        return self._head(states).float()
+        """Logits [rows, vocab] in fp32, -inf for tokens that are not scored."""
+        logits = self._head(states).float()
+        if not self.config.shortlist_size:
+            return logits
+        whole = torch.full((len(logits), self.config.vocab_size), -torch.inf)
+        return whole.index_copy_(1, self._token_ids, logits)
 
     def edges(self, states: Tensor, previous: Tensor, following: Tensor) -> Tensor:
         """BlockCausalDLM.edge_scores: previous [k, P] and following [k, N] -> [k, P, N]."""
         gate = self._edge_gate(states).float() + self._edge_bias
-        gated = F.embedding(previous, self._edge_previous) * gate.unsqueeze(1)
-        return torch.bmm(gated, F.embedding(following, self._edge_next).transpose(1, 2))
+        # A slot may hold a token that is not scored; it gets another's edges.
+        before = self._row_of[previous]
+        after = self._row_of[following].clamp(max=len(self._edge_next) - 1)
+        gated = F.embedding(before, self._edge_previous) * gate.unsqueeze(1)
+        return torch.bmm(gated, F.embedding(after, self._edge_next).transpose(1, 2))
 
 
 def _fold(layer: nn.Module, linear: Callable[[Tensor], Linear]) -> _Layer:

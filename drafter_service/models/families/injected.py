@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -15,12 +14,10 @@ from drafter_service.models.candidates import block_scores
 from drafter_service.models.families.cache import ContextCache
 from drafter_service.models.families.dflash import DFlash, DFlashConfig, read_config
 from drafter_service.models.port import BlockRequest, Capabilities
+from drafter_service.models.weights import read_embedding
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.features.fusion import WEIGHTS, Fusion, read_fusion
 from foredraft.features.wire import size
-from foredraft.model_files import verify_files
-
-_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class InjectedDrafter:
@@ -115,32 +112,11 @@ def load_injected(
     """
     raw, about = (json.loads((each / "config.json").read_text()) for each in (folder, target))
     config, fusion = read_config(raw, about), read_fusion(folder)
-    weights = _read_target(target, dtype, device)
+    embedding, head = read_embedding(target, device)
+    weights = {"embed_tokens.weight": embedding.to(dtype), "lm_head.weight": head.to(dtype)}
     for file in sorted(folder.glob("*.safetensors")):
         for name, tensor in load_file(file, device=device).items():
             if name not in WEIGHTS:
                 weights[name] = tensor.to(dtype)
     model = DFlash.of(config.decoder, weights)
     return InjectedDrafter(model, config, fusion, num_candidates, max_mask_slots, max_sessions)
-
-
-def _read_target(folder: Path, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
-    """Return embed_tokens.weight and lm_head.weight [vocabulary, hidden] of a target's folder.
-
-    Nothing else of its files is read. Raise ValueError where it has not both.
-    """
-    verify_files(folder)
-    found: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt", device=device) as stored:
-            for name in {_EMBEDDING, _HEAD}.intersection(stored.keys()):
-                found[name] = stored.get_tensor(name)
-    if json.loads((folder / "config.json").read_text()).get("tie_word_embeddings"):
-        found[_HEAD] = found.get(_EMBEDDING, torch.empty(0))
-    for name in (_EMBEDDING, _HEAD):
-        if name not in found or not found[name].is_floating_point():
-            raise ValueError(f"the target {folder.name} has no weights {name} of real numbers")
-    return {
-        "embed_tokens.weight": found[_EMBEDDING].to(dtype),
-        "lm_head.weight": found[_HEAD].to(dtype),
-    }

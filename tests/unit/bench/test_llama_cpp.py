@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import gguf
 import numpy as np
 import pytest
 
@@ -87,17 +88,13 @@ def test_what_is_missing_is_named(server: Path, tmp_path: Path) -> None:
         find(tmp_path / "no_such_server")
     with pytest.raises(ConfigError, match="no chat pair"):
         find_peers([], server, None, tmp_path)
-    service = SimpleNamespace(model=tmp_path)
-    args = SimpleNamespace(verifier=SimpleNamespace(service=service))
-    file = SimpleNamespace(application=SimpleNamespace(args=args))
-    pair = cast(Pair, SimpleNamespace(chat=True, file=file))
+    pair = cast(Pair, SimpleNamespace(chat=True))
     with pytest.raises(ConfigError, match="--gguf"):
         find_peers([pair], server, None, tmp_path)
 
 
 def write_gguf(file: Path) -> tuple[np.ndarray, np.ndarray]:
     """Write a tiny Q4_1 model of a matrix and a vector, and return their values."""
-    gguf = pytest.importorskip("gguf")
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal((4, 64), dtype=np.float32)
     vector = rng.standard_normal(64, dtype=np.float32)
@@ -121,7 +118,6 @@ def write_gguf(file: Path) -> tuple[np.ndarray, np.ndarray]:
 def test_a_conversion_has_the_sources_metadata_and_values(
     tmp_path: Path, name: str, error: float
 ) -> None:
-    gguf = pytest.importorskip("gguf")
     source = tmp_path / "model.gguf"
     matrix, vector = write_gguf(source)
     assert type_of(source) == "Q4_1"
@@ -142,7 +138,6 @@ def test_a_conversion_has_the_sources_metadata_and_values(
 
 
 def test_a_conversion_refuses_what_it_cannot_do(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
     source = tmp_path / "model.gguf"
     with pytest.raises(ConfigError, match="type"):
         convert(source, tmp_path, "Q2_K")

@@ -12,9 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from bench.prompts import human_eval
-from bench.prompts.chat_template import render, user
 from bench.prompts.human_eval import Task
 from bench.prompts.sets import chat_ids, chat_prompts, prompt_sets
+from foredraft.chat_template import read_chat_template
 from foredraft.errors import ConfigError
 from tests.support.checkpoints import train_tokenizer
 
@@ -76,31 +76,19 @@ def test_what_holds_no_tasks_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         human_eval.tasks()
 
 
-def test_a_message_is_rendered_by_the_targets_template(tmp_path: Path) -> None:
-    folder = chat_folder(tmp_path)
-    assert render(user("sort it"), folder) == "<s>user: sort it<e><s>assistant: "
-
-
 def test_a_templates_special_tokens_become_their_ids(tmp_path: Path) -> None:
     folder = chat_folder(tmp_path)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     start, end = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("<e>")
-    ids = chat_ids("sort it", tokenizer, folder)
+    ids = chat_ids("sort it", tokenizer, read_chat_template(folder))
     assert [id_ for id_ in ids if id_ in (start, end)] == [start, end, start]
-    assert tokenizer.decode(ids, skip_special_tokens=False) == render(user("sort it"), folder)
+    text = tokenizer.decode(ids, skip_special_tokens=False)
+    assert text == "<s>user: sort it<e><s>assistant: "
 
 
-def test_a_base_model_gets_plain_text(tmp_path: Path) -> None:
+def test_a_base_model_gets_plain_text() -> None:
     tokenizer = train_tokenizer(("<e>",))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert render(user("sort it"), tmp_path) == "sort it"
-    assert chat_ids("sort it", tokenizer, tmp_path) == tuple(tokenizer.encode("sort it").ids)
-
-
-@pytest.mark.parametrize("template", ["{{ raise_exception('no system') }}", "{% if %}"])
-def test_a_template_that_fails_is_named(tmp_path: Path, template: str) -> None:
-    with pytest.raises(ConfigError, match="chat template"):
-        render(user("a"), chat_folder(tmp_path, template))
+    assert chat_ids("sort it", tokenizer, None) == tuple(tokenizer.encode("sort it").ids)
 
 
 def test_a_chat_model_gets_the_reporting_halves(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
+from foredraft_align.loop.schedule import TimedWSD
+from foredraft_align.loop.sharded import ShardedOptimizer, Trained, assign_owners
 from training.corpus.distill_data import make_batch, pack_blocks
 from training.embedded.distill import (
     DistillLoss,
@@ -25,8 +27,7 @@ from training.embedded.evaluate import (
     walk_rounds,
 )
 from training.embedded.generate import Continuations, Decoder, continue_prompts, gumbel
-from training.embedded.ranks import ShardedOptimizer, Trained, assign_owners, load_rank, save_rank
-from training.embedded.schedule import TimedWSD
+from training.embedded.ranks import load_rank, save_rank
 from training.embedded.target_model import (
     TargetModel,
     TargetShape,

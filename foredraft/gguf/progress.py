@@ -1,0 +1,8 @@
+"""How a conversion says how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Called with how many values were written and how many there are.
+Progress = Callable[[int, int], None]

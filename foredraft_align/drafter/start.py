@@ -1,0 +1,156 @@
+"""A drafter before training: the target's own layers, embedding and head."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from drafter_service.models.embedded.shortlist import rows_of_target
+from foredraft.errors import WeightsError
+from foredraft.model_files import eos_token_ids
+
+_LAYER = "model.layers.{}."
+
+
+def layers_to_read(num_layers: int) -> tuple[int, ...]:
+    """Return four layers of a target, early to late, whose hidden states a drafter reads.
+
+    The last layer's are left out: the compiled forward keeps none.
+    """
+    last = num_layers - 2
+    return tuple(sorted({max(0, round(share * last)) for share in (0.04, 0.35, 0.68, 1.0)}))
+
+
+def drafter_config(
+    target: Path, layers: int, max_block: int, shortlist: int, layer_ids: tuple[int, ...]
+) -> BlockCausalConfig:
+    """Return the configuration of a drafter of a target's width.
+
+    Raise WeightsError for a target whose heads do not divide its width.
+    """
+    raw: dict[str, Any] = json.loads((target / "config.json").read_text())
+    vocab, heads = int(raw["vocab_size"]), int(raw["num_attention_heads"])
+    rope = raw.get("rope_parameters") or {}
+    ends = eos_token_ids(target)
+    if not ends:
+        raise WeightsError("the target's files name no EOS: a drafter needs one")
+    # Never a candidate, so one that no text holds: a chat format's first token, if there is one.
+    mask = raw.get("bos_token_id")
+    try:
+        return BlockCausalConfig(
+            vocab_size=vocab,
+            hidden_size=int(raw["hidden_size"]),
+            num_heads=heads,
+            intermediate_size=int(raw["intermediate_size"]),
+            num_layers=layers,
+            rope_theta=float(rope.get("rope_theta") or raw.get("rope_theta") or 10_000.0),
+            rms_eps=float(raw["rms_norm_eps"]),
+            mask_token_id=mask if isinstance(mask, int) and mask not in ends else vocab - 1,
+            eos_token_id=ends[0],
+            max_position_embeddings=min(4096, int(raw["max_position_embeddings"])),
+            max_block=max_block,
+            shortlist_size=shortlist,
+            target_layer_ids=layer_ids,
+        )
+    except ValueError as error:
+        raise WeightsError(f"no drafter can be made of this target: {error}") from None
+
+
+def drafter_from_target(
+    config: BlockCausalConfig, target: Path, token_ids: tuple[int, ...], seed: int
+) -> BlockCausalDLM:
+    """Return a drafter whose layers are some of the target's, from its first to its last.
+
+    Where the target is of another shape in a layer (other attention heads, biases), the layer
+    begins at random.
+    """
+    torch.manual_seed(seed)
+    model = BlockCausalDLM(config)
+    embedding, head = rows_of_target(target, (config.vocab_size, config.hidden_size))
+    listed = torch.tensor(token_ids)
+    model.set_shortlist(listed)
+    model.embedding.weight.data.copy_(embedding)
+    assert model.head is not None
+    model.head.weight.data.copy_(head[listed])
+    stored = _Stored(target)
+    sources = torch.linspace(0, stored.num_layers - 1, config.num_layers).round().long().tolist()
+    for layer, source in zip(model.layers, sources, strict=True):
+        weights = stored.layer(source, config)
+        if weights is not None:
+            layer.load_state_dict(weights)
+    model.norm.weight.data.copy_(stored.tensor("model.norm.weight"))
+    generator = torch.Generator().manual_seed(seed)
+    scale = float(model.embedding.weight.std())
+    nn.init.normal_(model.mask_slots, std=scale, generator=generator)
+    nn.init.normal_(model.edge_previous.weight, std=0.3, generator=generator)
+    nn.init.zeros_(model.edge_next.weight)
+    nn.init.normal_(model.edge_gate.weight, std=0.02, generator=generator)
+    nn.init.ones_(model.edge_gate.bias)
+    if config.target_layer_ids:
+        nn.init.normal_(model.fc.weight, std=0.02, generator=generator)
+        nn.init.constant_(model.hidden_norm.weight, scale)
+    return model
+
+
+def drafter_from_drafter(folder: Path, target: Path, layers: int) -> BlockCausalDLM:
+    """Return the drafter of a folder in fp32, with layers added at its end that change nothing."""
+    old = BlockCausalDLM.load(folder, torch.float32, target)
+    model = BlockCausalDLM(replace(old.config, num_layers=max(layers, old.config.num_layers)))
+    model.load_state_dict(old.state_dict(), strict=False)
+    model.set_shortlist(old.token_ids)
+    for layer in list(model.layers)[old.config.num_layers :]:
+        layer.load_state_dict(old.layers[-1].state_dict())
+        nn.init.zeros_(layer.out.weight)
+        nn.init.zeros_(layer.down.weight)
+    return model
+
+
+class _Stored:
+    """A target's safetensors files, read a tensor at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files: dict[str, Path] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            with safe_open(path, "pt") as stored:
+                self._files |= dict.fromkeys(stored.keys(), path)
+        raw = json.loads((folder / "config.json").read_text())
+        self.num_layers = int(raw["num_hidden_layers"])
+        self._kv_heads = int(raw.get("num_key_value_heads") or raw["num_attention_heads"])
+
+    def tensor(self, name: str) -> Tensor:
+        """Return a tensor in fp32; raise WeightsError where there is none."""
+        if name not in self._files:
+            raise WeightsError(f"the target has no weights {name}")
+        with safe_open(self._files[name], "pt") as stored:
+            return stored.get_tensor(name).float()
+
+    def layer(self, index: int, config: BlockCausalConfig) -> dict[str, Tensor] | None:
+        """Return a Llama-shaped layer's weights by the drafter's names, None for another shape.
+
+        Key and value heads that queries share are repeated.
+        """
+        at = _LAYER.format(index)
+        q, k, v = (self.tensor(f"{at}self_attn.{each}_proj.weight") for each in "qkv")
+        if f"{at}self_attn.q_norm.weight" in self._files or q.shape[0] != config.hidden_size:
+            return None
+        k, v = (self._repeated(each, config) for each in (k, v))
+        gate, up = (self.tensor(f"{at}mlp.{each}_proj.weight") for each in ("gate", "up"))
+        return {
+            "attention_norm.weight": self.tensor(f"{at}input_layernorm.weight"),
+            "qkv.weight": torch.cat((q, k, v)),
+            "out.weight": self.tensor(f"{at}self_attn.o_proj.weight"),
+            "mlp_norm.weight": self.tensor(f"{at}post_attention_layernorm.weight"),
+            "gate_up.weight": torch.cat((gate, up)),
+            "down.weight": self.tensor(f"{at}mlp.down_proj.weight"),
+        }
+
+    def _repeated(self, weight: Tensor, config: BlockCausalConfig) -> Tensor:
+        heads = weight.unflatten(0, (self._kv_heads, -1))
+        return heads.repeat_interleave(config.num_heads // self._kv_heads, dim=0).flatten(0, 1)

@@ -1,0 +1,196 @@
+"""Trains a drafter in one of several processes; each has a part of every batch."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from foredraft_align.data.store import Store
+from foredraft_align.evaluate import tokens_per_round
+from foredraft_align.loop.batches import Batches, parts
+from foredraft_align.loop.checkpoints import Checkpoints
+from foredraft_align.loop.forward import hidden_of_slots
+from foredraft_align.loop.objectives import Decaying, decaying_loss
+from foredraft_align.loop.schedule import WSD
+from foredraft_align.loop.sharded import ShardedOptimizer, Trained
+
+
+@dataclass(frozen=True, slots=True)
+class TrainPlan:
+    """Settings of one training; it ends after `seconds`, or after `steps` if there are some."""
+
+    output: Path
+    texts: Path
+    train: tuple[int, ...]
+    held_out: tuple[int, ...]
+    seconds: float = 3600.0
+    steps: int = 0
+    lr: float = 2e-3
+    batch: int = 16
+    """texts in a step, of all processes"""
+    micro_batch: int = 2
+    rows: int = 480
+    """mask slots of each text"""
+    block_sizes: tuple[int, ...] = (4, 8, 12)
+    block_shares: tuple[float, ...] = (0.25, 0.5, 0.25)
+    objective: Decaying = field(default_factory=Decaying)
+    decay: float = 0.5
+    seed: int = 0
+    checkpoint_steps: int = 50
+    evaluate_steps: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a training stands; figures are the latest known."""
+
+    step: int
+    elapsed: float
+    done: float
+    loss: float
+    first: float
+    """share of first slots whose best token, after the real one before it, is the text's"""
+    held_out: float | None
+    """accepted tokens per round on texts that were not trained on, without the bonus"""
+
+
+def train(
+    plan: TrainPlan,
+    make: Callable[[], BlockCausalDLM],
+    rank: int,
+    world: int,
+    report: Callable[[Progress], None],
+) -> None:
+    """Train until the plan's end, from the latest checkpoint on; rank 0 writes the drafter.
+
+    Steps draw the same batches and, with plan.steps, have the same learning rates whatever was
+    interrupted, so that a run that goes on ends with the weights of one that was not.
+    """
+    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    torch.manual_seed(plan.seed)
+    model = make()
+    trained = [
+        Trained(parameter, muon=name.startswith("layers.") and parameter.ndim == 2)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
+    optimizer = ShardedOptimizer(trained, plan.lr, weight_decay=0.05, distributed=world > 1)
+    checkpoints = Checkpoints(plan.output / "run", rank, world)
+    step, elapsed = _resume(checkpoints, model, optimizer)
+    saved = step
+    store = Store(plan.texts)
+    batches = Batches(store, plan.train, plan.batch, plan.rows, plan.seed)
+    schedule = WSD(plan.lr, decay=plan.decay)
+    held_out = [store.text(index) for index in plan.held_out]
+    log = _Log(plan.output / "run" / "log.jsonl", rank, step, report)
+    previous = time.monotonic()
+    while (done := step / plan.steps if plan.steps else min(1.0, elapsed / plan.seconds)) < 1:
+        figures = _step(plan, model, optimizer, batches, step, rank, world, schedule.rate(done))
+        step += 1
+        elapsed, previous = _advance(elapsed, previous, world)
+        mat = None
+        if rank == 0 and held_out and step % plan.evaluate_steps == 0:
+            mat = tokens_per_round(model, held_out, plan.block_sizes[-1]).mat
+        log.add(Progress(step, elapsed, done, float(figures[0]), float(figures[1]), mat))
+        if step % plan.checkpoint_steps == 0:
+            _save(checkpoints, step, elapsed, model, optimizer)
+            saved = step
+    if saved != step:
+        _save(checkpoints, step, elapsed, model, optimizer)
+    if rank == 0:
+        model.save(plan.output)
+
+
+def _step(
+    plan: TrainPlan,
+    model: BlockCausalDLM,
+    optimizer: ShardedOptimizer,
+    batches: Batches,
+    step: int,
+    rank: int,
+    world: int,
+    lr: float,
+) -> Tensor:
+    """Take one step; return this rank's mean loss and share of right first slots."""
+    random = np.random.default_rng([plan.seed, 7, step])
+    slots = int(random.choice(plan.block_sizes, p=plan.block_shares))
+    batch = batches.draw(step, rank, world, slots)
+    figures = torch.zeros(2)
+    for part in parts(batch, plan.micro_batch):
+        share = len(part.tokens) / len(batch.tokens)
+        loss, right = decaying_loss(model, part, hidden_of_slots(model, part), plan.objective)
+        (loss * share).backward()
+        figures += torch.stack((loss.detach(), right[1])) * share
+    optimizer.step(lr)
+    return figures
+
+
+def _resume(
+    checkpoints: Checkpoints, model: BlockCausalDLM, optimizer: ShardedOptimizer
+) -> tuple[int, float]:
+    """Restore the latest checkpoint, if there is one; return steps and seconds that are done."""
+    found = checkpoints.load()
+    if found is None:
+        return 0, 0.0
+    mine, shared = found
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(shared["model"][name])
+    optimizer.load(mine["optimizer"])
+    return int(shared["step"]), float(shared["elapsed"])
+
+
+def _save(
+    checkpoints: Checkpoints,
+    step: int,
+    elapsed: float,
+    model: BlockCausalDLM,
+    optimizer: ShardedOptimizer,
+) -> None:
+    weights = {
+        name: parameter.detach().clone()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    checkpoints.save(step, {"optimizer": optimizer.state()}, {"model": weights, "elapsed": elapsed})
+
+
+def _advance(elapsed: float, previous: float, world: int) -> tuple[float, float]:
+    """Add the time since `previous`; all take rank 0's clock, so that they end at the same step."""
+    now = time.monotonic()
+    spent = torch.tensor([now - previous])
+    if world > 1:
+        dist.broadcast(spent, src=0)
+    return elapsed + float(spent), now
+
+
+class _Log:
+    """Rank 0's figures of every step, as lines of JSON; those after a checkpoint are dropped."""
+
+    def __init__(
+        self, path: Path, rank: int, step: int, report: Callable[[Progress], None]
+    ) -> None:
+        self._path, self._rank, self._report = path, rank, report
+        if rank == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lines = path.read_text().splitlines() if path.is_file() else []
+            kept = [line for line in lines if json.loads(line)["step"] <= step]
+            path.write_text("".join(f"{line}\n" for line in kept))
+
+    def add(self, progress: Progress) -> None:
+        """Write one step's figures."""
+        if self._rank == 0:
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(progress)) + "\n")
+            self._report(progress)

@@ -1,0 +1,125 @@
+"""`foredraft align` as it is run: killed and resumed, and from an unknown target to a response."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from deployments.config import ServeFile
+from deployments.serve.cluster import RunningCluster, running
+from foredraft_align.progress import read_log
+from tests.app.test_checkpoints import configuration
+from tests.support.alignment import write_chat_target
+from tests.support.cluster import pids, post
+
+EMBEDDED = Path(__file__).parents[2] / "models" / "embedded" / "target"
+COMMAND = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "align"]
+# The shortest form: each option as small as it may be.
+SHORT = {
+    "steps": 24,
+    "texts": 16,
+    "max-tokens": 80,
+    "max-prompt": 16,
+    "layers": 1,
+    "block": 4,
+    "rows": 16,
+    "batch": 4,
+    "shortlist": 128,
+    "checkpoint-steps": 4,
+}
+
+
+def start(target: Path, out: Path, *flags: str, **changes: object) -> subprocess.Popen[str]:
+    options = SHORT | {"target": target, "out": out} | changes
+    named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    # A Ray of its own, not the ring's.
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    return subprocess.Popen(
+        [*COMMAND, *named, *flags],
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    return said
+
+
+def kill_behind(process: subprocess.Popen[str], log: Path, steps: int) -> None:
+    """Kill all of a run once its log has so many steps."""
+    end = time.monotonic() + 600
+    while len(read_log(log)) < steps:
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    # The command first: it would begin lost workers again.
+    os.killpg(process.pid, signal.SIGKILL)
+    for worker in pids("ray::RayTrainWorker"):
+        os.kill(worker, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole")
+    said = finish(start(EMBEDDED, out))
+    assert "texts to train on" in said and "held out" in said
+    return out
+
+
+def test_a_run_leaves_a_drafter_its_curves_and_its_card(whole: Path) -> None:
+    assert {"config.json", "model.safetensors", "MODEL_CARD.md", "curves.png"} <= {
+        path.name for path in whole.iterdir()
+    }
+    assert [each.step for each in read_log(whole / "run" / "log.jsonl")] == list(range(1, 25))
+    assert "| 24 x 4, 16 |" in (whole / "MODEL_CARD.md").read_text()
+
+
+def test_a_killed_run_resumes_to_the_same_weights(whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole / "texts", tmp_path / "texts")
+    log = tmp_path / "run" / "log.jsonl"
+    kill_behind(start(EMBEDDED, tmp_path), log, steps=6)
+    assert not (tmp_path / "model.safetensors").exists()
+    finish(start(EMBEDDED, tmp_path, "--resume"))
+    assert [each.step for each in read_log(log)] == list(range(1, 25))
+    assert (tmp_path / "model.safetensors").read_bytes() == (
+        whole / "model.safetensors"
+    ).read_bytes()
+
+
+async def test_a_drafter_for_an_unknown_target_is_served(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    target = write_chat_target(tmp_path / "Unknown", "qwen3").folder
+    drafter = tmp_path / "drafter"
+    finish(start(target, drafter, steps=4))
+    file = configuration("unknown", target, drafter, cluster).model_dump()
+    [application] = file["applications"]
+    application["args"]["drafter"]["service"] = {"model": str(drafter), "target": str(target)}
+    with running(ServeFile.model_validate(file)) as served:
+        body = {"prompt": "def mean(", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+        status, answer = await post(served, body | {"return_token_ids": True})
+        assert status == 200, answer
+        _, plain = await post(
+            served, body | {"return_token_ids": True, "speculative": {"enabled": False}}
+        )
+    assert answer["choices"][0]["token_ids"] == plain["choices"][0]["token_ids"]
+    assert answer["metrics"]["speculative_decoding"]["num_draft_tokens"] > 0
+
+
+def test_a_wrong_target_is_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path / "none", tmp_path / "out")
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.strip() == f"foredraft: {tmp_path / 'none'} is no model folder"
