@@ -98,7 +98,7 @@ async def audit(
         for temperature in TEMPERATURES:
             asked = [
                 (
-                    fitted(text, loaded.tokenizer, loaded.target, max_tokens),
+                    fitted(text, loaded.tokenizer, loaded.target.max_len, max_tokens),
                     sampling(temperature, index),
                 )
                 for index, text in enumerate(texts)

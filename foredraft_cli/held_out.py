@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from foredraft.errors import ConfigError
-from foredraft.types import ModelInfo, SamplingParams
+from foredraft.types import SamplingParams
 
 TEMPERATURES = (0.0, 0.8)
 PromptsOption = Annotated[
@@ -35,19 +36,24 @@ def prompts(count: int, file: Path | None = None) -> list[str]:
         raise ConfigError(
             f"prompts: {file} is no file of JSON lines with a text", param="prompts"
         ) from None
+    return spread(texts, count)
+
+
+def spread(texts: Sequence[str], count: int) -> list[str]:
+    """Return at most `count` of the texts, evenly over their order."""
     count = min(count, len(texts))
     return [texts[i * len(texts) // count] for i in range(count)]
 
 
-def fitted(text: str, tokenizer: Tokenizer, target: ModelInfo, max_tokens: int) -> tuple[int, ...]:
-    """Return a prompt's last token ids, as many as leave the target room for max_tokens more.
+def fitted(text: str, tokenizer: Tokenizer, max_len: int, max_tokens: int) -> tuple[int, ...]:
+    """Return a prompt's last token ids: at most max_len, the target's room, less max_tokens.
 
     Raise ConfigError where that is none.
     """
-    room = target.max_len - max_tokens
+    room = max_len - max_tokens
     if room < 1:
         raise ConfigError(
-            f"max_tokens is {max_tokens}; the target holds {target.max_len}", param="max_tokens"
+            f"max_tokens is {max_tokens}; the target holds {max_len}", param="max_tokens"
         )
     return tuple(tokenizer.encode(text).ids[-room:])
 

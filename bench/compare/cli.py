@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,13 +15,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bench.compare.rows import Row, as_json, as_markdown
-from bench.compare.workload import LOOKUP, dlm
-from deployments.config import DEFAULT_FILE, ServeFile, read
-from deployments.serve.cluster import running
-from foredraft.client import CompletionClient
+from bench.compare.beside import Peers, find_peers
+from bench.compare.pairs import CHAT_FILE, load_pair, measure_pairs, standard_pairs
+from bench.compare.rows import as_json, as_markdown
+from deployments.config import DEFAULT_FILE, read
 from foredraft.errors import ConfigError
-from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts
+from foredraft_cli.held_out import PromptsOption
 from foredraft_cli.options import ConfigOption
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
@@ -31,28 +31,69 @@ RESULTS = Path("bench/out")
 @app.callback()
 def main(
     context: typer.Context,
-    quick: Annotated[bool, typer.Option(help="Fewer prompts: under five minutes.")] = False,
+    quick: Annotated[bool, typer.Option(help="Fewer prompts and ways of decoding.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the rows.")
     ] = None,
-    config: ConfigOption = DEFAULT_FILE,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
+    ] = None,
     prompts_file: PromptsOption = None,
+    llama_server: Annotated[
+        Path | None, typer.Option(help="llama.cpp's llama-server; default: the one in $PATH.")
+    ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="The chat target's GGUF file, for llama-server.")
+    ] = None,
 ) -> None:
-    """Write a table and a JSON file of medians over alternating runs on held-out prompts."""
+    """Write a table and a JSON file of medians over alternating runs.
+
+    The embedded pair continues held-out code; the chat pair answers HumanEval and chat prompts,
+    beside llama.cpp where that is installed.
+    """
     if context.invoked_subcommand is not None:
         return
-    count, peers, max_tokens = (12, 4, 96) if quick else (48, 16, 128)
-    proposals = ["ngram+tree", "tree", "coupled"] + ([] if quick else ["cps", "argmax", "ar"])
-    texts = prompts(count, prompts_file)
-    rows = asyncio.run(_measure(read(config), texts, peers, max_tokens, proposals))
-    table = as_markdown(rows)
+    if config is None and prompts_file is None:
+        pairs, left_out = standard_pairs(quick)
+    else:
+        pair, left_out = load_pair(None, config or DEFAULT_FILE, quick, prompts_file)
+        pairs = [pair]
+    peers: Peers | None = None
+    try:
+        peers = find_peers(pairs, llama_server, gguf, RESULTS)
+    except ConfigError as error:
+        left_out.append(f"llama.cpp is left out: {error}")
+    for line in left_out:
+        typer.echo(line, err=True)
+    rows, against = asyncio.run(measure_pairs(pairs)), []
+    if peers is not None:
+        beside = asyncio.run(peers.measure())
+        rows, against = [*rows, *beside.rows], list(beside.against)
+    table = as_markdown(rows) + "".join(f"\n{one}\n" for one in against)
     Console(highlight=False, soft_wrap=True).print(table)
     name = "quick" if quick else "bench"
-    out = json_file or RESULTS / f"{name}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(_machine() | {"rows": as_json(rows)}, indent=1) + "\n")
+    found = {"rows": as_json(rows), "against_llama_cpp": [asdict(one) for one in against]}
+    _write(json_file or RESULTS / f"{name}.json", found)
     if json_file is None:
         (RESULTS / f"{name}.md").write_text(table)
+
+
+@app.command()
+def pass_at_1(
+    limit: Annotated[int, typer.Option(min=1, help="Tasks, from the first on.")] = 164,
+    json_file: Annotated[
+        Path, typer.Option("--json", help="Where to write the outcomes.")
+    ] = RESULTS / "pass_at_1.json",
+    config: ConfigOption = CHAT_FILE,
+) -> None:
+    """Score HumanEval answers with and without speculation, checked in a sandbox."""
+    from bench.compare.pass_at_1 import measure
+    from bench.prompts.human_eval import tasks
+
+    file, chosen = read(config), tasks()[:limit]
+    score = asyncio.run(measure(file.application.args.name, file, chosen))
+    typer.echo(score.summary())
+    _write(json_file, score.as_json())
 
 
 @app.command()
@@ -79,45 +120,10 @@ def papers(
     asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo, only))
 
 
-async def _measure(
-    file: ServeFile, texts: list[str], peers: int, max_tokens: int, proposals: list[str]
-) -> list[Row]:
-    modes = [*(dlm(proposal) for proposal in proposals), LOOKUP]
-    asked, rows = await _in_process(file, texts, peers, max_tokens, modes)
-    return rows + await _through_cluster(file, asked, max_tokens, modes)
-
-
-async def _in_process(
-    file: ServeFile, texts: list[str], peer_prompts: int, max_tokens: int, modes: list[Any]
-) -> tuple[list[tuple[int, ...]], list[Row]]:
-    """Return the prompts as the target reads them, and the rows."""
-    # Imported here: the cluster's own processes need the memory, and this one no torch by then.
-    from bench.compare.peers import Transformers
-    from bench.compare.process import ProcessBench
-    from deployments.in_process import engines
-
-    config = file.application.args
-    rows: list[Row] = []
-    async with engines(config) as loaded:
-        peers = Transformers(str(config.verifier.service.model), loaded.eos)
-        bench = ProcessBench(loaded, config.orchestrator, peers, max_tokens, peer_prompts)
-        asked = [fitted(text, loaded.tokenizer, loaded.target, max_tokens) for text in texts]
-        for temperature in TEMPERATURES:
-            rows += await bench.measure(asked, temperature, modes)
-    return asked, rows
-
-
-async def _through_cluster(
-    file: ServeFile, asked: list[tuple[int, ...]], max_tokens: int, modes: list[Any]
-) -> list[Row]:
-    from bench.compare.cluster import measure
-
-    rows: list[Row] = []
-    with running(file) as cluster:
-        async with CompletionClient(cluster.url) as client:
-            for temperature in TEMPERATURES:
-                rows += await measure(client, asked, temperature, max_tokens, modes)
-    return rows
+def _write(file: Path, found: dict[str, Any]) -> None:
+    """Write a file of what was found, on which machine."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(_machine() | found, indent=1) + "\n")
 
 
 def _machine() -> dict[str, str]:

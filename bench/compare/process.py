@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 
 from bench.compare.peers import Transformers
-from bench.compare.rows import Row, Run, row
+from bench.compare.rows import Row, Run, Setting, row
 from bench.compare.workload import PLAIN, Mode
 from deployments.in_process import Engines
 from deployments.ingress.openai.api import SpeculativeOptions
@@ -30,43 +30,36 @@ class ProcessBench:
         engines: Engines,
         config: OrchestratorConfig,
         peers: Transformers,
-        max_tokens: int,
         peer_prompts: int,
     ) -> None:
         """peer_prompts is how many prompts `transformers`, which is several times slower, gets."""
         self._engines = engines
         self._config = config
         self._peers = peers
-        self._max_tokens = max_tokens
         self._peer_prompts = peer_prompts
         self._states = ControllerStates()
 
     async def measure(
-        self, prompts: Sequence[tuple[int, ...]], temperature: float, modes: Sequence[Mode]
+        self, prompts: Sequence[tuple[int, ...]], setting: Setting, modes: Sequence[Mode]
     ) -> list[Row]:
         """Return a row per way of decoding, plain first, our drafters, then `transformers`."""
         runs: dict[str, list[Run]] = {}
         for index, prompt in enumerate(prompts):
-            params = sampling(temperature, index)
+            params = sampling(setting.temperature, index)
             for mode in (PLAIN, *modes):
-                decoded = await self._decode(prompt, params, mode)
+                decoded = await self._decode(prompt, params, setting.max_tokens, mode)
                 runs.setdefault(mode.name, []).append(decoded)
             for name, lookup in _PEERS if index < self._peer_prompts else ():
-                answer = self._peers.run(prompt, params, self._max_tokens, lookup)
+                answer = self._peers.run(prompt, params, setting.max_tokens, lookup)
                 runs.setdefault(name, []).append(answer)
         return [
-            row(
-                "process",
-                name,
-                temperature,
-                self._max_tokens,
-                of_mode,
-                runs[PLAIN.name][: len(of_mode)],
-            )
+            row(setting, name, of_mode, runs[PLAIN.name][: len(of_mode)])
             for name, of_mode in runs.items()
         ]
 
-    async def _decode(self, prompt: tuple[int, ...], params: SamplingParams, mode: Mode) -> Run:
+    async def _decode(
+        self, prompt: tuple[int, ...], params: SamplingParams, max_tokens: int, mode: Mode
+    ) -> Run:
         engines = self._engines
         options = SpeculativeOptions.model_validate(mode.options)
         name = uuid.uuid4().hex
@@ -74,7 +67,7 @@ class ProcessBench:
             session_id=name,
             prompt=prompt,
             sampling=params,
-            max_new_tokens=self._max_tokens,
+            max_new_tokens=max_tokens,
             stop_token_ids=engines.eos,
             speculate=options.enabled,
             # Each run is measured with the reading of its prompt.

@@ -28,37 +28,48 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What the ways of decoding that take turns have in common.
+
+    pair names the two models, prompts the set of prompts; where is "process", "cluster" or the name
+    of another server.
+    """
+
+    pair: str
+    prompts: str
+    where: str
+    temperature: float
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One line of the table.
 
     speedup is the median over prompts of (tokens/s) / (tokens/s of plain decoding next to it),
-    between speedup_low and speedup_high with a confidence of 95 %. mat excludes the bonus token.
-    identical is the share of prompts whose tokens equal plain decoding's.
+    between low and high with a confidence of 95 %. mat excludes the bonus token. identical is the
+    share of prompts whose tokens equal plain decoding's. repetition is the share of 4-grams that
+    occurred before in their text.
     """
 
+    pair: str
+    prompts: str
     where: str
     drafter: str
     temperature: float
-    prompts: int
+    num_prompts: int
     max_tokens: int
     tokens_per_s: float
     speedup: float
-    speedup_low: float
-    speedup_high: float
+    low: float
+    high: float
     mat: float
     acceptance_rate: float
     identical: float
     repetition: float
 
 
-def row(
-    where: str,
-    drafter: str,
-    temperature: float,
-    max_tokens: int,
-    runs: Sequence[Run],
-    plain: Sequence[Run],
-) -> Row:
+def row(setting: Setting, drafter: str, runs: Sequence[Run], plain: Sequence[Run]) -> Row:
     """Return the row of runs that alternated with plain ones over the same prompts and seeds."""
     rounds = sum(run.draft_rounds for run in runs)
     drafted = sum(run.drafted for run in runs)
@@ -67,15 +78,17 @@ def row(
     low, high = median_interval(ratios)
     same = [run.tokens == base.tokens for run, base in zip(runs, plain, strict=True)]
     return Row(
-        where=where,
+        pair=setting.pair,
+        prompts=setting.prompts,
+        where=setting.where,
         drafter=drafter,
-        temperature=temperature,
-        prompts=len(runs),
-        max_tokens=max_tokens,
+        temperature=setting.temperature,
+        num_prompts=len(runs),
+        max_tokens=setting.max_tokens,
         tokens_per_s=median(run.speed for run in runs),
         speedup=median(ratios),
-        speedup_low=low,
-        speedup_high=high,
+        low=low,
+        high=high,
         mat=kept / rounds if rounds else 0.0,
         acceptance_rate=kept / drafted if drafted else 0.0,
         identical=sum(same) / len(same),
@@ -105,11 +118,12 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a Markdown table."""
     head = (
-        "| where | decoding | temperature | against plain (median, 95 %) | MAT "
-        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|\n"
+        "| pair | prompts | where | decoding | temperature | against plain (median, 95 %) | MAT "
+        "| kept/drafted | identical | repetition |\n|---|---|---|---|---|---|---|---|---|---|\n"
     )
     lines = [
-        f"| {r.where} | {r.drafter} | {r.temperature:g} | {_against_plain(r)} "
+        f"| {r.pair} | {r.prompts} | {r.where} | {r.drafter} | {r.temperature:g} "
+        f"| {_against_plain(r)} "
         f"| {r.mat:.2f} | {r.acceptance_rate:.0%} | {r.identical:.0%} | {r.repetition:.0%} |"
         for r in rows
     ]
@@ -119,4 +133,4 @@ def as_markdown(rows: Sequence[Row]) -> str:
 def _against_plain(r: Row) -> str:
     if r.drafter == "plain":
         return f"1 ({r.tokens_per_s:.0f} tokens/s)"
-    return f"{r.speedup:.2f}x ({r.speedup_low:.2f} to {r.speedup_high:.2f})"
+    return f"{r.speedup:.2f}x ({r.low:.2f} to {r.high:.2f})"

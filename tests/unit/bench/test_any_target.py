@@ -10,7 +10,7 @@ import pytest
 from deployments.config import ForedraftConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
-from foredraft.types import ModelInfo, Proposal
+from foredraft.types import Proposal
 from foredraft_cli.audit import audit, is_bug
 from foredraft_cli.held_out import fitted, prompts
 from tests.support.checkpoints import MAX_LEN, train_tokenizer, write_drafter, write_target
@@ -31,12 +31,11 @@ async def test_the_audit_runs_on_a_target_of_another_tokenizer(tmp_path: Path) -
 
 def test_a_prompt_leaves_room_for_the_text() -> None:
     tokenizer = train_tokenizer(("<e>",))
-    target = ModelInfo(320, MAX_LEN, "", "exact", "t")
     ids = tokenizer.encode("a b " * MAX_LEN).ids
-    assert fitted("a b " * MAX_LEN, tokenizer, target, 56) == tuple(ids[-200:])
-    assert fitted("a b", tokenizer, target, 56) == tuple(tokenizer.encode("a b").ids)
+    assert fitted("a b " * MAX_LEN, tokenizer, MAX_LEN, 56) == tuple(ids[-200:])
+    assert fitted("a b", tokenizer, MAX_LEN, 56) == tuple(tokenizer.encode("a b").ids)
     with pytest.raises(ConfigError, match="max_tokens"):
-        fitted("a b", tokenizer, target, MAX_LEN)
+        fitted("a b", tokenizer, MAX_LEN, MAX_LEN)
 
 
 def test_prompts_may_be_ones_own(tmp_path: Path) -> None:

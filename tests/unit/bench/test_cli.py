@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bench.compare import cli
+from bench.compare import cli, pairs
 from foredraft.errors import ConfigError
 from tests.support.checkpoints import write_drafter, write_target
 
@@ -22,7 +22,7 @@ def ours_only(monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_rows(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(cli, "_through_cluster", no_rows)
+    monkeypatch.setattr(pairs, "_through_cluster", no_rows)
 
 
 @pytest.mark.slow
@@ -48,6 +48,7 @@ def test_every_way_decodes_the_same_tokens_and_has_its_row(tmp_path: Path) -> No
     ]
     assert all(row["identical"] == 1 for row in ours)
     assert len(rows) == len(ours) + 4
+    assert {(row["pair"], row["prompts"]) for row in rows} == {("target", "own")}
 
 
 @pytest.mark.parametrize(("options", "name"), [([], "bench"), (["--quick"], "quick")])
@@ -57,7 +58,7 @@ def test_a_quick_bench_replaces_no_full_one(
     async def measure(*_: Any) -> list[Any]:
         return []
 
-    monkeypatch.setattr(cli, "_measure", measure)
+    monkeypatch.setattr(cli, "measure_pairs", measure)
     monkeypatch.setattr(cli, "RESULTS", tmp_path)
     done = CliRunner().invoke(cli.app, options)
     assert done.exit_code == 0, done.output

@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from bench.compare.rows import Run, as_markdown, median_interval, row
+from bench.compare.rows import Run, Setting, as_json, as_markdown, median_interval, row
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,12 @@ def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
 def test_a_row_gives_the_ratio_and_the_baselines_speed() -> None:
     plain = [Run((1, 2), 2.0), Run((1, 2), 1.0), Run((3, 4), 1.0)]
     fast = [Run((1, 2), 1.0, 3, 4, 2), Run((1, 2), 1.0, 1, 4, 2), Run((3, 5), 0.25, 2, 4, 2)]
-    one = row("process", "tree", 0.0, 2, fast, plain)
-    assert (one.speedup, one.speedup_low, one.speedup_high) == (2.0, 1.0, 4.0)
+    setting = Setting("embedded", "held_out", "process", 0.0, 2)
+    one = row(setting, "tree", fast, plain)
+    assert (one.speedup, one.low, one.high) == (2.0, 1.0, 4.0)
     assert one.identical == pytest.approx(2 / 3)
-    text = as_markdown([row("process", "plain", 0.0, 2, plain, plain), one])
+    text = as_markdown([row(setting, "plain", plain, plain), one])
     assert "| 1 (2 tokens/s) |" in text
     assert "| 2.00x (1.00 to 4.00) | 1.00 | 50% | 67% |" in text
+    keys = {"pair", "prompts", "where", "drafter", "temperature", "speedup", "low", "high"}
+    assert keys | {"mat", "identical", "repetition"} <= as_json([one])[0].keys()
