@@ -8,7 +8,7 @@ import torch
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.errors import ConfigError
 from foredraft_align.data.write import WritePlan, write_shards
-from foredraft_align.loop.train import TrainPlan, train
+from foredraft_align.loop.train import Progress, TrainPlan, train
 from foredraft_align.run import AlignPlan, align, prepare
 from tests.support.align.texts import counting, write_chat_target
 
@@ -51,7 +51,9 @@ def plans(target, out, kind="tokens", start=None):
 
 @pytest.mark.parametrize("kind", ["tokens", "features"])
 def test_from_a_target_to_a_drafter(target, tmp_path, kind):
-    said, steps, workers = [], [], Here()
+    said: list[str] = []
+    steps: list[Progress] = []
+    workers = Here()
     align(*plans(target, tmp_path / "out", kind), workers, said.append, steps.append)
     assert [each.step for each in steps] == [1, 2, 3] and steps[-1].held_out is not None
     built = BlockCausalDLM.load(tmp_path / "out", torch.float32, target)
