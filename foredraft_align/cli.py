@@ -74,6 +74,9 @@ def main(
         raise ConfigError(f"{target} is no model folder", param="target")
     if rows < block:
         raise ConfigError(f"rows is {rows}: less than a block of {block}", param="rows")
+    # Workers run in folders of their own.
+    target, out = target.resolve(), out.resolve()
+    start, prompts = (each and each.resolve() for each in (start, prompts))
     prepare(out, resume=resume, fresh=fresh)
     per_file = min(256, texts)
     plan = AlignPlan(target, out, kind, tuple(exclude or ()), layers, block, shortlist, start, seed)

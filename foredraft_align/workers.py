@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
-from foredraft.errors import ConfigError
+from foredraft.errors import ConfigError, ForedraftError
 from foredraft_align.data.write import WritePlan, write_shards
 from foredraft_align.loop.train import Progress, TrainPlan, train
 from foredraft_align.progress import LogWatch
@@ -61,8 +61,11 @@ class RayWorkers:
             self._say(f"{there} of {plan.shards} files of texts")
 
     def train(self, plan: TrainPlan, make: Make, report: Callable[[Progress], None]) -> None:
-        """Run train in Ray Train's workers; those that are lost begin again at a checkpoint."""
-        from ray.train import FailureConfig, RunConfig, ScalingConfig
+        """Run train in Ray Train's workers; those that are lost begin again at a checkpoint.
+
+        Raise ForedraftError with the last line of what a worker raised.
+        """
+        from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
         from ray.train.torch import TorchConfig, TorchTrainer
 
         plan.output.mkdir(parents=True, exist_ok=True)
@@ -81,8 +84,14 @@ class RayWorkers:
                 failure_config=FailureConfig(max_failures=3),
             ),
         )
-        with watch:
-            trainer.fit()
+        try:
+            with watch:
+                trainer.fit()
+        except TrainingFailedError as error:
+            whole = plan.output / "run" / "error.txt"
+            whole.write_text(str(error))
+            last = str(error).strip().splitlines()[-1].strip()
+            raise ForedraftError(f"training failed: {last} (all of it: {whole})") from None
 
 
 def _train_worker(config: dict[str, Any]) -> None:

@@ -19,10 +19,13 @@ from tests.app.test_checkpoints import configuration
 from tests.support.align.texts import write_chat_target
 from tests.support.cluster import pids, post
 
-EMBEDDED = Path(__file__).parents[2] / "models" / "embedded" / "target"
+ROOT = Path(__file__).parents[2]
+# Relative, as it is typed.
+EMBEDDED = Path("models/embedded/target")
 COMMAND = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "align"]
 # The shortest form: each option as small as it may be.
 SHORT = {
+    "workers": 1,
     "steps": 24,
     "texts": 16,
     "max-tokens": 80,
@@ -47,6 +50,7 @@ def start(target: Path, out: Path, *flags: str, **changes: object) -> subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        cwd=ROOT,
         start_new_session=True,
     )
 
@@ -103,7 +107,7 @@ async def test_a_drafter_for_an_unknown_target_is_served(
 ) -> None:
     target = write_chat_target(tmp_path / "Unknown", "qwen3").folder
     drafter = tmp_path / "drafter"
-    finish(start(target, drafter, steps=4))
+    finish(start(target, drafter, steps=4, workers=2))
     file = configuration("unknown", target, drafter, cluster).model_dump()
     [application] = file["applications"]
     application["args"]["drafter"]["service"] = {"model": str(drafter), "target": str(target)}
