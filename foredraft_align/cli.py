@@ -48,7 +48,9 @@ def main(
     lr: Annotated[float, typer.Option(min=0)] = 2e-3,
     start: Annotated[Path | None, typer.Option(help="A drafter to go on from.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of Ray Train.")] = 2,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where the target writes its texts: cpu or cuda.")
+    ] = "cpu",
     checkpoint_steps: Annotated[int, typer.Option(min=1)] = 50,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     resume: Annotated[

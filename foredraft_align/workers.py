@@ -75,10 +75,9 @@ class RayWorkers:
             train_loop_config={"plan": plan, "make": make},
             scaling_config=ScalingConfig(
                 num_workers=self._count,
-                use_gpu=self._gpu,
-                resources_per_worker={"GPU": 1} if self._gpu else {"CPU": 1},
+                resources_per_worker={"CPU": 1},
             ),
-            torch_config=TorchConfig(backend="nccl" if self._gpu else "gloo"),
+            torch_config=TorchConfig(backend="gloo"),
             run_config=RunConfig(
                 storage_path=str((plan.output / "run" / "ray").resolve()),
                 failure_config=FailureConfig(max_failures=3),

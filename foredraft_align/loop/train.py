@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
@@ -19,6 +18,7 @@ from foredraft_align.data.store import Store
 from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, parts
 from foredraft_align.loop.checkpoints import Checkpoints
+from foredraft_align.loop.clock import advance
 from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.objectives import Decaying, Objective, loss_of
 from foredraft_align.loop.schedule import WSD
@@ -94,13 +94,15 @@ def train(
     held_out = [store.text(index) for index in plan.held_out]
     log = _Log(plan.output / "run" / "log.jsonl", rank, step, report)
     previous = time.monotonic()
-    while (done := step / plan.steps if plan.steps else min(1.0, elapsed / plan.seconds)) < 1:
+    done = _share_done(plan, step, elapsed)
+    while done < 1:
         lr = schedule.rate(done)
         figures = _step(plan, model, optimizer, batches, step, rank, world, done, lr)
         step += 1
-        elapsed, previous = _advance(elapsed, previous, world)
+        elapsed, previous = advance(elapsed, previous, distributed=world > 1)
+        done = _share_done(plan, step, elapsed)
         mat = None
-        if rank == 0 and held_out and step % plan.evaluate_steps == 0:
+        if rank == 0 and held_out and (step % plan.evaluate_steps == 0 or done == 1):
             mat = tokens_per_round(model, held_out, plan.block_sizes[-1]).mat
         log.add(Progress(step, elapsed, done, float(figures[0]), float(figures[1]), mat))
         if step % plan.checkpoint_steps == 0:
@@ -110,6 +112,11 @@ def train(
         _save(checkpoints, step, elapsed, model, optimizer)
     if rank == 0:
         model.save(plan.output)
+
+
+def _share_done(plan: TrainPlan, step: int, elapsed: float) -> float:
+    """Return the share of the training that is done, in [0, 1]."""
+    return min(1.0, step / plan.steps if plan.steps else elapsed / plan.seconds)
 
 
 def _step(
@@ -169,15 +176,6 @@ def _save(
         if parameter.requires_grad
     }
     checkpoints.save(step, {"optimizer": optimizer.state()}, {"model": weights, "elapsed": elapsed})
-
-
-def _advance(elapsed: float, previous: float, world: int) -> tuple[float, float]:
-    """Add the time since `previous`; all take rank 0's clock, so that they end at the same step."""
-    now = time.monotonic()
-    spent = torch.tensor([now - previous])
-    if world > 1:
-        dist.broadcast(spent, src=0)
-    return elapsed + float(spent), now
 
 
 class _Log:

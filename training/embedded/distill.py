@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
+from foredraft_align.loop.clock import advance
 from foredraft_align.loop.schedule import TimedWSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
 from training.corpus.distill_data import BlockBatch, Shards
-from training.embedded.ranks import advance, load_rank, save_rank
+from training.embedded.ranks import load_rank, save_rank
 from training.embedded.target_model import (
     NEVER,
     TargetModel,

@@ -1,27 +1,14 @@
-"""The clock and the checkpoints of training processes on one machine."""
+"""The checkpoints of training processes on one machine."""
 
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from foredraft_align.loop.sharded import ShardedOptimizer
-
-
-def advance(elapsed: float, previous: float, *, distributed: bool) -> tuple[float, float]:
-    """Adds the time since `previous`; all ranks take rank 0's clock, so that they stop at the same
-    step.
-    """
-    now = time.monotonic()
-    spent = torch.tensor([now - previous])
-    if distributed:
-        dist.broadcast(spent, src=0)
-    return elapsed + float(spent), now
 
 
 def save_rank(

@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 from tqdm import tqdm
 
+from foredraft_align.loop.clock import advance
 from foredraft_align.loop.schedule import TimedWSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
-from training.embedded.ranks import advance, load_rank, save_rank
+from training.embedded.ranks import load_rank, save_rank
 from training.embedded.target_model import (
     TargetModel,
     TargetShape,

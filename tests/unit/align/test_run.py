@@ -44,7 +44,7 @@ def plans(target, out, kind="tokens", start=None):
         rows=8,
         block_sizes=(2, 4),
         block_shares=(0.5, 0.5),
-        evaluate_steps=3,
+        evaluate_steps=100,
     )
     return plan, write, training
 
