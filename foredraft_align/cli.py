@@ -43,9 +43,9 @@ def main(
     alpha: Annotated[float, typer.Option(min=1, help="Of DEER's second stage.")] = 1.01,
     layers: Annotated[int, typer.Option(min=1, max=16)] = 3,
     block: Annotated[int, typer.Option(min=2, max=64, help="Most mask slots of a block.")] = 12,
-    batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 16,
+    batch: Annotated[int, typer.Option(min=2, help="Texts in a step.")] = 8,
     rows: Annotated[int, typer.Option(min=16, help="Mask slots of each text in a step.")] = 480,
-    lr: Annotated[float, typer.Option(min=0)] = 2e-3,
+    lr: Annotated[float, typer.Option(min=0)] = 1e-2,
     start: Annotated[Path | None, typer.Option(help="A drafter to go on from.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of Ray Train.")] = 2,
     device: Annotated[

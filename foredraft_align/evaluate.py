@@ -19,6 +19,7 @@ from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft_align.data.store import Text
 from foredraft_align.loop.batches import Batch, make_batch
 from foredraft_align.loop.forward import hidden_of_slots
+from foredraft_align.loop.precision import fast_products
 
 _BLOCKS = 64
 """Blocks of one pass."""
@@ -67,7 +68,8 @@ def _kept(model: BlockCausalDLM, text: Text, slots: int) -> npt.NDArray[np.int64
     kept = []
     for at in range(0, len(anchors), _BLOCKS):
         batch = make_batch([text], slots, [anchors[at : at + _BLOCKS]])
-        path = best_path(model, batch, hidden_of_slots(model, batch))
+        with fast_products():
+            path = best_path(model, batch, hidden_of_slots(model, batch))
         right = (path == batch.labels[0]) & batch.inside[0]
         kept.append(right.long().cumprod(1).sum(1).numpy())
     found: npt.NDArray[np.int64] = np.concatenate(kept)

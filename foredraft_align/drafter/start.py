@@ -58,6 +58,7 @@ def drafter_config(
             max_block=max_block,
             shortlist_size=shortlist,
             target_layer_ids=layer_ids,
+            anchored=True,
         )
     except ValueError as error:
         raise WeightsError(f"no drafter can be made of this target: {error}") from None
@@ -66,7 +67,8 @@ def drafter_config(
 def drafter_from_target(
     config: BlockCausalConfig, target: Path, token_ids: tuple[int, ...], seed: int
 ) -> BlockCausalDLM:
-    """Return a drafter whose layers are some of the target's, from its first to its last.
+    """Return a drafter whose layers are some of the target's: from its first to its last, or its
+    last ones where what they read is there, the state behind a late layer.
 
     Where the target is of another shape in a layer (other attention heads, biases), the layer
     begins at random.
@@ -80,8 +82,10 @@ def drafter_from_target(
     assert model.head is not None
     model.head.weight.data.copy_(head[listed])
     stored = _Stored(target)
-    sources = torch.linspace(0, stored.num_layers - 1, config.num_layers).round().long().tolist()
-    for layer, source in zip(model.layers, sources, strict=True):
+    reads = bool(config.target_layer_ids)
+    begin = max(0, stored.num_layers - config.num_layers) if reads else 0
+    sources = torch.linspace(begin, stored.num_layers - 1, config.num_layers)
+    for layer, source in zip(model.layers, sources.round().long().tolist(), strict=True):
         weights = stored.layer(source, config)
         if weights is not None:
             layer.load_state_dict(weights)
@@ -93,8 +97,10 @@ def drafter_from_target(
     nn.init.zeros_(model.edge_next.weight)
     nn.init.normal_(model.edge_gate.weight, std=0.02, generator=generator)
     nn.init.ones_(model.edge_gate.bias)
-    if config.target_layer_ids:
-        nn.init.normal_(model.fc.weight, std=0.02, generator=generator)
+    if reads:
+        # The late layer's state as it is, and little of the others.
+        nn.init.normal_(model.fc.weight, std=0.002, generator=generator)
+        model.fc.weight.data[:, -config.hidden_size :] += torch.eye(config.hidden_size)
         nn.init.constant_(model.hidden_norm.weight, scale)
     return model
 

@@ -36,6 +36,9 @@ def hidden_of_slots(model: BlockCausalDLM, batch: Batch, filled: Tensor | None =
         # Of the token before; a text's first has none.
         tokens = tokens + F.pad(features[:, :-1], (0, 0, 1, 0))
     masks = model.mask_slots[:slots].repeat(texts, blocks, 1)
+    if model.config.anchored:
+        before = (batch.anchors - 1)[..., None].expand(-1, -1, tokens.shape[2])
+        masks = masks + tokens.gather(1, before).repeat_interleave(slots, dim=1)
     if filled is not None:
         shown = model.embedding(batch.labels).view(texts, own, -1)
         masks = torch.where(filled.view(texts, own, 1), shown, masks)

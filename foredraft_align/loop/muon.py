@@ -1,6 +1,6 @@
-"""Muon: momentum, orthogonalised by Newton and Schulz (Jordan et al. 2024), in fp32.
+"""Muon: momentum, orthogonalised by Newton and Schulz (Jordan et al. 2024).
 
-torch's own computes it in bf16, which a CPU without bf16 instructions emulates.
+torch's own does so in bf16 everywhere, which a CPU without bf16 instructions emulates.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foredraft_align.loop.precision import product_dtype
+
 _A, _B, _C = 3.4445, -4.775, 2.0315
 _STEPS = 5
 
 
 def orthogonalised(update: Tensor) -> Tensor:
     """Return a matrix with the update's singular vectors and singular values near 1."""
-    x = update / update.norm().clamp(min=1e-7)
+    x = (update / update.norm().clamp(min=1e-7)).to(product_dtype())
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T
     for _ in range(_STEPS):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=_B, alpha=_C), x, beta=_A)
-    return x.T if tall else x
+    return (x.T if tall else x).float()
 
 
 class Muon(torch.optim.Optimizer):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft_align.loop.batches import Batch
+from foredraft_align.loop.cross_entropy import mixed_cross_entropy
 
 _LEAST_T = 0.05
 """Bounds the weight of one slot."""
@@ -96,14 +97,6 @@ def wanted(model: BlockCausalDLM, batch: Batch, soft_share: float) -> tuple[Tens
     return rows.clamp(max=model.config.num_scored - 1), shares
 
 
-def cross_entropy(logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
-    """Return the weighted sum over logits [n, scored] of the cross-entropy in nats with the
-    probabilities `shares` of `rows`, both [n, m].
-    """
-    each = logits.logsumexp(-1) * shares.sum(-1) - (logits.gather(1, rows) * shares).sum(-1)
-    return (each * weight).sum()
-
-
 def loss_of(
     model: BlockCausalDLM, batch: Batch, noise: Noise, hidden: Tensor, objective: Objective
 ) -> tuple[Tensor, Tensor]:
@@ -117,10 +110,10 @@ def loss_of(
     weight = weight / weight.sum().clamp(min=1e-6)
     rows, shares = wanted(model, batch, objective.soft_share)
     base = model.base_logits(hidden)
-    edge = base + model.edge_logits(hidden, batch.previous.flatten())
-    loss = objective.base_share * cross_entropy(base, rows, shares, weight)
-    loss = loss + (1 - objective.base_share) * cross_entropy(edge, rows, shares, weight)
+    edge = model.edge_logits(hidden, batch.previous.flatten())
     with torch.no_grad():
         first = rows.view(*batch.labels.shape, -1)[:, :, 0, -1].flatten()
-        best = edge.view(-1, slots, edge.shape[1])[:, 0].argmax(-1)
-        return loss, (best == first).float().mean()
+        best = (base[::slots] + edge[::slots]).argmax(-1)
+        right = (best == first).float().mean()
+    loss = mixed_cross_entropy(base, edge, rows, shares, weight, objective.base_share)
+    return loss, right

@@ -20,7 +20,9 @@ from foredraft_align.loop.batches import Batches, parts
 from foredraft_align.loop.checkpoints import Checkpoints
 from foredraft_align.loop.clock import advance
 from foredraft_align.loop.forward import hidden_of_slots
+from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.objectives import Decaying, Objective, loss_of
+from foredraft_align.loop.precision import fast_products
 from foredraft_align.loop.schedule import WSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
 
@@ -35,8 +37,8 @@ class TrainPlan:
     held_out: tuple[int, ...]
     seconds: float = 3600.0
     steps: int = 0
-    lr: float = 2e-3
-    batch: int = 16
+    lr: float = 1e-2
+    batch: int = 8
     """texts in a step, of all processes"""
     micro_batch: int = 2
     rows: int = 480
@@ -76,11 +78,12 @@ def train(
     Steps draw the same batches and, with plan.steps, have the same learning rates whatever was
     interrupted, so that a run that goes on ends with the weights of one that was not.
     """
+    keep_freed_memory()
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     torch.manual_seed(plan.seed)
     model = make()
     trained = [
-        Trained(parameter, muon=name.startswith("layers.") and parameter.ndim == 2)
+        Trained(parameter, muon=parameter.ndim == 2 and name.startswith(("layers.", "fc.")))
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     ]
@@ -139,8 +142,9 @@ def _step(
     for part in parts(batch, plan.micro_batch):
         share = len(part.tokens) / len(batch.tokens)
         noise = plan.objective.noise(tuple(part.labels.shape), done, drawn)
-        hidden = hidden_of_slots(model, part, noise.filled)
-        loss, right = loss_of(model, part, noise, hidden, plan.objective)
+        with fast_products():
+            hidden = hidden_of_slots(model, part, noise.filled)
+            loss, right = loss_of(model, part, noise, hidden, plan.objective)
         (loss * share).backward()
         figures += torch.stack((loss.detach(), right)) * share
     optimizer.step(lr)

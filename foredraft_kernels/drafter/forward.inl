@@ -33,8 +33,7 @@ static void embed(const model *m, const request *requests, int64_t count, const 
     int64_t width = 4 * m->hidden;
     for (const request *r = requests; r < requests + count; r++) {
         memcpy(masks, m->mask_slots, r->num_slots * width);
-        memcpy(projected, m->mask_qkv, 3 * r->num_slots * width);
-        masks += r->num_slots * m->hidden;
+        if (m->mask_qkv) memcpy(projected, m->mask_qkv, 3 * r->num_slots * width);
         projected += 3 * r->num_slots * m->hidden;
         for (int64_t i = 0; i < r->tokens; i++, committed += m->hidden) {
             memcpy(committed, m->embedding + *tokens++ * m->hidden, width);
@@ -42,6 +41,10 @@ static void embed(const model *m, const request *requests, int64_t count, const 
             for (int64_t d = 0; d < m->hidden; d += LANES, features += LANES)
                 store(committed + d, load(committed + d) + load(features));
         }
+        const float *anchor = committed - m->hidden;
+        for (int64_t i = 0; i < r->num_slots; i++, masks += m->hidden)
+            for (int64_t d = 0; !m->mask_qkv && d < m->hidden; d += LANES)
+                store(masks + d, load(masks + d) + load(anchor + d));
     }
 }
 
@@ -52,8 +55,8 @@ static void run_layers(const model *m, const request *requests, int64_t count, i
     for (int64_t i = 0; i < m->num_layers; i++) {
         const layer *layer = &m->layers[i];
         int last = i == m->num_layers - 1;
-        /* In the first layer the mask rows' projections are known. */
-        int64_t known = i ? 0 : masks;
+        /* In the first layer the projections of mask rows that have no anchor are known. */
+        int64_t known = i || !m->mask_qkv ? 0 : masks;
         quantise(&s->bytes, s->x + known * H, rows - known, H, 1, m->eps);
         float *projected = s->wide + known * 3 * H;
         apply(&layer->qkv, last && !masks ? H : 0, &s->bytes, STORE, projected, 3 * H);

@@ -29,7 +29,8 @@ typedef struct {
     linear head, edge_gate;
     const int32_t *token_ids, *row_of;         /* [scored], [vocab]; NULL: row i is token i's */
     const float *embedding, *mask_slots;       /* [vocab, hidden], [slots, hidden] */
-    const float *mask_qkv;                     /* [slots, 3 hidden], the first layer's */
+    const float *mask_qkv;                     /* [slots, 3 hidden], the first layer's; NULL:
+                                                * slots are anchored at the last token's row */
     const float *cos, *sin;                    /* [positions, head_dim / 2] */
     const float *edge_bias;                    /* [rank] */
     const uint16_t *edge_previous, *edge_next; /* bf16 [scored (+ 1), rank], [scored, rank] */

@@ -76,6 +76,7 @@ class PackedModel:
         mask = int(model.row_of[config.mask_token_id])
         listed = bool(config.shortlist_size)
         first = layers[0]
+        mask_qkv = first.qkv(first.attention_norm(model.mask_slots))
         self.struct = DrafterModel(
             scored=config.num_scored,
             hidden=config.hidden_size,
@@ -96,7 +97,7 @@ class PackedModel:
             row_of=arena.put(_int32(model.row_of)) if listed else None,
             embedding=arena.put(_floats(model.embedding.weight)),
             mask_slots=arena.put(_floats(model.mask_slots)),
-            mask_qkv=arena.put(_floats(first.qkv(first.attention_norm(model.mask_slots)))),
+            mask_qkv=None if config.anchored else arena.put(_floats(mask_qkv)),
             cos=arena.put(_floats(model.cos[:, :half])),
             sin=arena.put(_floats(model.sin[:, :half])),
             edge_bias=arena.put(np.pad(_floats(model.edge_gate.bias), (0, padding))),

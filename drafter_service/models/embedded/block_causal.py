@@ -9,7 +9,9 @@ share one pass: all that differs between them is hidden in the `attend` function
 A drafter for a large vocabulary has a shortlist: it takes embedding and head from its target's
 folder, and scores the tokens of the shortlist alone (FR-Spec, arXiv 2502.14856). A drafter that
 reads the target's features adds to each committed token's embedding the features of the token
-before it, which are known once the token itself is (the shift of EAGLE, arXiv 2401.15077).
+before it, which are known once the token itself is (the shift of EAGLE, arXiv 2401.15077). The
+slots of an anchored drafter begin with the last committed token's input added to the mask's, so
+that its first layer need not look for it.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class BlockCausalConfig:
     """Contents of a drafter's config.json. `hidden_size` is `num_heads` times an even head size.
 
     shortlist_size is the number of tokens that are scored by a drafter with a shortlist, else 0;
-    target_layer_ids are the target's layers whose hidden states are fused to features, if any.
+    target_layer_ids are the target's layers whose hidden states are fused to features, if any;
+    anchored adds the last committed token's input to each mask slot.
     """
 
     vocab_size: int
@@ -60,6 +63,7 @@ class BlockCausalConfig:
     max_block: int = 16
     shortlist_size: int = 0
     target_layer_ids: tuple[int, ...] = ()
+    anchored: bool = False
     family: str = "block_causal"
 
     def __post_init__(self) -> None:
@@ -173,6 +177,7 @@ class BlockCausalDLM(nn.Module):
         slots: Tensor,
         attend: Attend,
         features: Tensor | None = None,
+        anchors: Tensor | None = None,
     ) -> Tensor:
         """Final normalised hidden states [rows, hidden] of rows flattened across sessions.
 
@@ -181,12 +186,18 @@ class BlockCausalDLM(nn.Module):
         per layer, in order; it sees the new rows' keys and values, may add cached ones, and must
         apply the mask semantics of this module. features [rows, hidden] are those of the token
         before each committed token, zeros for a text's first; those of mask slots are not read.
+        anchors int64 [rows] are the rows of the last committed tokens before mask slots, which an
+        anchored model needs.
         """
         is_mask = (slots >= 0).unsqueeze(-1)
         committed = self.embedding(token_ids)
         if features is not None:
             committed = committed + features
-        x = torch.where(is_mask, self.mask_slots[slots.clamp(min=0)], committed)
+        masks = self.mask_slots[slots.clamp(min=0)]
+        if self.config.anchored:
+            assert anchors is not None
+            masks = masks + committed[anchors]
+        x = torch.where(is_mask, masks, committed)
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
         for layer in self.layers:
             x = layer(x, cos, sin, attend)
@@ -194,7 +205,8 @@ class BlockCausalDLM(nn.Module):
 
     def fused(self, states: Tensor) -> Tensor:
         """Features [rows, hidden] of the target's hidden states [rows, layers x hidden]."""
-        features: Tensor = self.hidden_norm(self.fc(states))
+        projected = self.fc(states).to(self.hidden_norm.weight.dtype)
+        features: Tensor = self.hidden_norm(projected)
         return features
 
     @property

@@ -64,7 +64,8 @@ class FusedBlockCausal:
         row = 0
         for r in requests:
             count = len(r.tokens)
-            embedded += [self._committed(r), self._slots(r)]
+            committed = self._committed(r)
+            embedded += [committed, self._slots(r, committed[-1])]
             positions.extend(range(r.start, r.start + count + r.num_slots))
             masks.extend(range(row + count, row + count + r.num_slots))
             row += count + r.num_slots
@@ -92,9 +93,14 @@ class FusedBlockCausal:
             return tokens
         return tokens + torch.from_numpy(feature_rows([r], self.config.hidden_size))
 
-    def _slots(self, r: BlockRequest) -> Tensor:
-        """Return the embedded slots [num_slots, hidden]: masks, and tokens where it has some."""
+    def _slots(self, r: BlockRequest, anchor: Tensor) -> Tensor:
+        """Return the embedded slots [num_slots, hidden]: masks, and tokens where it has some.
+
+        anchor [hidden] is the last committed token's input.
+        """
         masks = self._mask_slots[: r.num_slots]
+        if self.config.anchored:
+            masks = masks + anchor
         if not r.filled:
             return masks
         filled = torch.tensor(r.filled)

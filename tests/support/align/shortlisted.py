@@ -1,4 +1,6 @@
-"""A small random drafter with a shortlist that reads features, and a target's rows for it."""
+"""Small random drafters with a shortlist, and a target's rows for them: one is anchored and reads
+features, one is neither.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ CONFIG = BlockCausalConfig(
     max_position_embeddings=128,
     shortlist_size=64,
     target_layer_ids=(0, 2),
+    anchored=True,
 )
-TOKENS_ALONE = replace(CONFIG, target_layer_ids=())
+TOKENS_ALONE = replace(CONFIG, target_layer_ids=(), anchored=False)
 TEXT = [int(t) for t in np.random.default_rng(0).integers(2, 192, 100)]
 STATES = np.random.default_rng(1).normal(size=(100, 2 * 128)).astype(np.float32)
 

@@ -20,9 +20,10 @@ from foredraft_align.drafter.start import (
 )
 from foredraft_align.evaluate import repetition, tokens_per_round
 from foredraft_align.loop.batches import Batches, make_batch, parts
+from foredraft_align.loop.cross_entropy import mixed_cross_entropy
 from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.muon import orthogonalised
-from foredraft_align.loop.objectives import Decaying, Deer, Noise, cross_entropy, loss_of, wanted
+from foredraft_align.loop.objectives import Decaying, Deer, Noise, loss_of, wanted
 from foredraft_align.loop.train import TrainPlan, train
 from foredraft_align.progress import read_log
 from tests.support.align.shortlisted import CONFIG, TOKENS_ALONE, network
@@ -94,6 +95,7 @@ def test_the_pass_is_the_drafters_own(tmp_path, config):
             torch.tensor([-1] * n + [0, 1, 2, 3]),
             attend,
             read,
+            torch.full((n + 4,), n - 1),
         )[n:]
         torch.testing.assert_close(hidden[0, block], alone, atol=1e-4, rtol=1e-4)
 
@@ -134,14 +136,23 @@ def test_soft_labels_leave_out_what_is_not_scored(tmp_path, target):
     assert shares[1, -1] == 0
 
 
-def test_cross_entropy_is_torchs():
+def test_cross_entropy_and_its_gradients_are_torchs():
     torch.manual_seed(0)
-    logits = torch.randn(5, 30)
-    probs = torch.rand(5, 30).softmax(-1)
-    rows = torch.arange(30).expand(5, 30)
-    weight = torch.rand(5)
-    expected = torch.nn.functional.cross_entropy(logits, probs, reduction="none") @ weight
-    torch.testing.assert_close(cross_entropy(logits, rows, probs, weight), expected)
+    # More rows than are worked on at once, and one probability in two places.
+    base, edge = (torch.randn(150, 30, requires_grad=True) for _ in range(2))
+    rows = torch.cat((torch.arange(30), torch.tensor([3]))).expand(150, 31)
+    shares = torch.rand(150, 31) / 31
+    weight = torch.rand(150)
+    labels = torch.zeros(150, 30).scatter_add_(1, rows, shares)
+
+    def of_torch(logits):
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none") @ weight
+
+    expected = 3 * (0.3 * of_torch(base) + 0.7 * of_torch(base + edge))
+    gradients = torch.autograd.grad(expected, (base, edge))
+    found = 3 * mixed_cross_entropy(base, edge, rows, shares, weight, 0.3)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, (base, edge)), gradients)
 
 
 def test_early_slots_weigh_most(tmp_path, target):

@@ -79,7 +79,8 @@ def reference(built, n, num_slots):
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, see).transpose(0, 1)
 
     slots = torch.tensor([-1] * n + list(range(num_slots)))
-    hidden = built.forward_rows(places, torch.arange(len(places)), slots, attend, read)[n:]
+    last = torch.full((len(places),), n - 1)
+    hidden = built.forward_rows(places, torch.arange(len(places)), slots, attend, read, last)[n:]
     logits = torch.full((num_slots, CONFIG.vocab_size), -torch.inf)
     logits[:, built.token_ids] = built.base_logits(hidden)
     logits[:, CONFIG.mask_token_id] = -torch.inf
