@@ -56,9 +56,7 @@ def mixed_cross_entropy(
     return found
 
 
-def _of_rows(
-    logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor]:
+def _of_rows(logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the loss of some rows, and its gradient in the place of the logits."""
     mass, whole = shares.sum(-1), logits.logsumexp(-1)
     each = whole * mass - (logits.gather(1, rows) * shares).sum(-1)

@@ -49,7 +49,7 @@ class TrainPlan:
     decay: float = 0.5
     seed: int = 0
     checkpoint_steps: int = 50
-    evaluate_steps: int = 100
+    evaluate_steps: int = 400
 
 
 @dataclass(frozen=True, slots=True)
