@@ -11,7 +11,10 @@ from foredraft.decoding.draft_planner import DrafterRequests
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.errors import Unavailable
 from foredraft.lease import DraftSource
-from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose
+from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, VerifyOpen
+
+# Bytes of a session.
+_MOST_UNSENT = 1 << 24
 
 
 class DraftStream(Protocol):
@@ -80,6 +83,54 @@ class Drafters:
             await client.close()
 
 
+class FeaturesLost(Exception):
+    """The drafter reads features that the verifier does not have, or has no longer."""
+
+
+class UnsentFeatures:
+    """A session's features that its drafter was not sent yet.
+
+    They go to one drafter, once: only the orchestrator keeps them all. If no drafter takes them,
+    what exceeds _MOST_UNSENT is dropped, and with it the possibility of led rounds.
+    """
+
+    def __init__(self, opened: VerifyOpen) -> None:
+        self._name = opened.features_hash
+        # Of this many first tokens they were sent, or are elsewhere.
+        self._begin = self._end = opened.features_from
+        self._data = bytearray()
+        self._dropped = False
+
+    def decided(self, data: bytes, end: int) -> None:
+        """Take a verdict's features; with them those of `end` tokens are known."""
+        if not self._name or self._dropped:
+            return
+        self._data += data
+        self._end = end
+        if len(self._data) > _MOST_UNSENT:
+            self._data.clear()
+            self._dropped = True
+
+    def check(self, name: str) -> None:
+        """Raise FeaturesLost unless a drafter that was sent nothing can be given all of these."""
+        if name and (name != self._name or self._begin > 0 or self._dropped):
+            raise FeaturesLost
+
+    def take(self, prefix_len: int) -> bytes | None:
+        """Return what was not sent, for a draft after a prefix; None if more is needed.
+
+        What is returned counts as sent. Raise FeaturesLost if it was dropped.
+        """
+        if self._dropped:
+            raise FeaturesLost
+        if self._end < prefix_len - 1:
+            return None
+        data = bytes(self._data)
+        self._data.clear()
+        self._begin = self._end
+        return data
+
+
 @dataclass(frozen=True, slots=True)
 class RequestedDraft:
     """A draft after base, at hand or on its way, of the k tokens that were requested at most."""
@@ -94,6 +145,7 @@ class Link:
 
     def __init__(self, source: DraftSource, stream: DraftStream, prefix_len: int) -> None:
         self.source = source
+        self.features = stream.opened.model.features_hash
         self.view = DrafterView(stream.opened, prefix_len)
         self._stream = stream
 
@@ -103,12 +155,13 @@ class Link:
         opening = replace(source.open, prefix=tuple(prefix))
         return cls(source, await drafters.open(source.address, opening), len(prefix))
 
-    def send(self, planned: DrafterRequests) -> list[RequestedDraft]:
-        """Send requests and return their drafts, in their order."""
+    def send(self, planned: DrafterRequests, features: bytes = b"") -> list[RequestedDraft]:
+        """Send requests and return their drafts, in their order; features go with the first."""
         self.view = planned.view
+        first, *others = planned.requests
         return [
             RequestedDraft(request.base, request.num_tokens, self._answer(request))
-            for request in planned.requests
+            for request in (replace(first, features=features), *others)
         ]
 
     async def close(self) -> None:

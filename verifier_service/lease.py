@@ -17,7 +17,13 @@ from foredraft.decoding.outcomes import predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.types import Base, DraftBlock, Round, Verdict, VerifyOpen
-from verifier_service.drafters import Drafters, Link, RequestedDraft
+from verifier_service.drafters import (
+    Drafters,
+    FeaturesLost,
+    Link,
+    RequestedDraft,
+    UnsentFeatures,
+)
 
 NO_GRANT = Grant(0, 0, 1, 1, 0)
 
@@ -44,6 +50,7 @@ class Lease:
         self._verify = verify
         self._report = report
         self._prefix = CommittedPrefix(opened.prefix)
+        self._features = UnsentFeatures(opened)
         self._end = len(opened.prefix) + opened.max_new_tokens
         self._stop_ids = frozenset(opened.stop_token_ids)
         self._stopped = False
@@ -77,6 +84,8 @@ class Lease:
             return
         tokens = [*(request.draft[node] for node in verdict.kept), *verdict.next_tokens]
         self._prefix.extend(tokens)
+        # Of the newest token there are none: it was not read yet.
+        self._features.decided(verdict.features, len(self._prefix) - 1)
         self._stopped = not self._stop_ids.isdisjoint(tokens)
         self._round = request.base.round + 1
 
@@ -109,6 +118,9 @@ class Lease:
                 draft = await self._round_of(draft)
         except TimeoutError:
             return LeaseFault.LATE
+        except FeaturesLost:
+            await self._leave()
+            return LeaseFault.UNSUPPORTED
         except _DrafterFailed:
             await self._leave()
             return LeaseFault.LOST
@@ -164,16 +176,22 @@ class Lease:
                 return each
         link = await self._linked()
         planned = self._planner(link).next(self._grant.num_draft_tokens)
-        if planned is None:
-            return RequestedDraft(base, 0, DraftBlock(base, (), proposal=link.source.open.proposal))
         if isinstance(planned, NgramDraft):
             return RequestedDraft(base, *planned)
-        return link.send(planned)[0]
+        features = b"" if planned is None else self._unsent(link)
+        if planned is None or features is None:
+            return RequestedDraft(base, 0, DraftBlock(base, (), proposal=link.source.open.proposal))
+        return link.send(planned, features)[0]
+
+    def _unsent(self, link: Link) -> bytes | None:
+        """Return the features that go with the next request, None if they are not known yet."""
+        return self._features.take(len(self._prefix)) if link.features else b""
 
     def _run_ahead(self, request: Round, bonus_guess: int) -> list[RequestedDraft]:
         """Request drafts of the round's predicted outcomes, if that is granted and of any use."""
         link = self._link
-        if not self._grant.run_ahead or self._rounds_left == 0 or link is None:
+        if not self._grant.run_ahead or self._rounds_left == 0 or link is None or link.features:
+            # Predicted tokens have no features yet.
             return []
         outcomes = predict(request, bonus_guess)
         planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
@@ -191,6 +209,7 @@ class Lease:
                 self._link = link = await Link.open(self._drafters, source, self._prefix.tokens)
         except ForedraftError as error:
             raise _DrafterFailed from error
+        self._features.check(link.features)
         return link
 
     def _planner(self, link: Link) -> DraftPlanner:

@@ -24,7 +24,7 @@ class FeatureRelay:
     def __init__(self, wanted: str, most_tokens: int) -> None:
         self._wanted = wanted
         self._most_tokens = most_tokens
-        self._asked = ""
+        self._asked, self._asked_from = "", 0
         self._target: ModelInfo | None = None
         self._data = bytearray()
         self._count = self._sent = 0
@@ -36,6 +36,7 @@ class FeatureRelay:
     def ask(self) -> tuple[str, int]:
         """Return what the next open asks for: the features' name, and from which token on."""
         self._asked = "" if self.fault else self._wanted
+        self._asked_from = self._count
         return self._asked, self._count
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -47,6 +48,11 @@ class FeatureRelay:
         """Whether the drafter needs what the verifier has, but was not asked for."""
         lacking = bool(self._wanted) and self._wanted != self._asked and not self.fault
         return lacking and self._wanted == self._offered
+
+    @property
+    def at_verifier(self) -> bool:
+        """Whether the verifier has all features that the drafter reads, from the first token on."""
+        return not self._wanted or (self._asked == self._wanted and self._asked_from == 0)
 
     def arrived(self, data: bytes, end: int) -> None:
         """Take the features that a verdict brought; with them those of `end` tokens are known."""

@@ -102,13 +102,13 @@ class Session:
 
     @property
     def allows_lease(self) -> bool:
-        """Whether a verifier can ask the drafter itself: it relays no features, and leaves out no
-        tokens beyond the target's. True before the target is known.
+        """Whether a verifier can ask the drafter itself: it has all features that are read, and
+        leaves out no tokens beyond the target's. True before the target is known.
         """
         if self._view is None:
             return False
         drafter = self._view.opened.model
-        return drafter.vocab_size <= self._vocab_size and not drafter.features_hash
+        return drafter.vocab_size <= self._vocab_size and self._features.at_verifier
 
     @property
     def features_due(self) -> bool:

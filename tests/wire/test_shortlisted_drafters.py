@@ -9,11 +9,15 @@ import pytest
 import pytest_asyncio
 import torch
 
+from drafter_service.client import DrafterClient, DrafterStream
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
+from foredraft.types import DraftBlock, DraftOpen, Propose
 from foredraft_align.drafter.start import drafter_config, drafter_from_target
+from orchestrator.controller_state import ControllerState
 from tests.support.checkpoints import VOCABULARY, write_target
 from tests.support.families.served_dflash import (
+    CONFIG,
     PROMPT,
     Checkpoints,
     Served,
@@ -23,6 +27,7 @@ from tests.support.families.served_dflash import (
     told_of,
     verifying,
 )
+from verifier_service import drafters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -81,3 +86,53 @@ async def test_a_drafter_that_lost_its_cache_drafts_the_same(
     again.lose = {4}
     repeated, report = await decoded(again, verifier)
     assert repeated == tokens and report.drafter_attaches == 2
+
+
+class Counting:
+    """A drafter's port that counts the orchestrator's own requests, and may lose its first one."""
+
+    def __init__(self, client: DrafterClient) -> None:
+        self._client = client
+        self.asked = 0
+
+    async def open(self, request: DraftOpen) -> DrafterStream:
+        stream = await self._client.open(request)
+        propose = stream.propose
+
+        async def counted(request: Propose) -> DraftBlock:
+            self.asked += 1
+            return await propose(request)
+
+        stream.propose = counted  # type: ignore[method-assign]
+        return stream
+
+
+LED = CONFIG.model_copy(update={"verifier_led_rounds": 4})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+async def test_a_verifier_that_leads_sends_its_drafter_the_features(
+    served: Served, temperature: float
+) -> None:
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, temperature, speculate=False)
+    state = ControllerState()
+    await decoded(drafter, verifier, temperature, state=state)
+    port = Counting(drafter)
+    tokens, report = await decoded(port, verifier, temperature, state, LED)
+    assert tokens == plain
+    assert report.draft_rounds > 3 and report.drafter_attaches == 1
+    assert port.asked <= 1
+
+
+async def test_features_that_were_dropped_leave_the_rounds_to_the_orchestrator(
+    served: Served, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier, drafter = served
+    monkeypatch.setattr(drafters, "_MOST_UNSENT", 100)
+    plain, _ = await decoded(drafter, verifier, speculate=False)
+    port = Counting(drafter)
+    tokens, report = await decoded(port, verifier, config=LED)
+    assert tokens == plain and report.draft_rounds > 3
+    if "features" in str(checkpoints.drafter):
+        assert port.asked >= report.draft_rounds

@@ -68,7 +68,7 @@ async def verifying(target: Path, drafter: Path | None) -> AsyncIterator[Verifie
         row_budget=32,
         features=FeaturesConfig(model=drafter) if drafter else None,
     )
-    server = await serve_verifier(config)
+    server = await serve_verifier(config, connect=DrafterClient)
     client = VerifierClient(f"127.0.0.1:{server.port}")
     try:
         yield client
