@@ -11,7 +11,7 @@ from bench.papers.experiments.families import Prompt
 from bench.papers.pair import Pair
 from bench.papers.plan import Size
 from bench.papers.ways import Column, Sample, Way
-from foredraft_cli.held_out import sampling
+from foredraft_cli.prompts.held_out import sampling
 
 # Ways decoded after one plain run, all compared with it.
 _PLAIN_EVERY = 3

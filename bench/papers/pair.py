@@ -52,6 +52,7 @@ class Pair:
             config.drafter.service,
             config.verifier.service,
         )
+        self.target = self._verifier_config.model
         self._models: tuple[DiffusionLM, PagedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT | {"ngram": NgramConfig()})
         self.plain = self.way("plain", enabled=False)

@@ -14,6 +14,16 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Lessons:
+    """Texts that drafters are taught with, held-out ones, tokens of each, and steps."""
+
+    texts: int
+    held_out: int
+    tokens: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One size for each kind of table.
 
@@ -41,6 +51,7 @@ class Plan:
     gammas: tuple[int, ...]
     diffusion_steps: tuple[int, ...]
     coupling_draws: int
+    lessons: Lessons
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
     @property
@@ -69,6 +80,7 @@ QUICK = Plan(
     gammas=(4, 8, 15),
     diffusion_steps=(1, 2, 4),
     coupling_draws=50,
+    lessons=Lessons(32, 12, 96, 12),
 )
 FULL = Plan(
     name="full",
@@ -89,4 +101,5 @@ FULL = Plan(
     gammas=(4, 8, 15),
     diffusion_steps=(1, 2, 4),
     coupling_draws=400,
+    lessons=Lessons(512, 64, 192, 300),
 )

@@ -14,6 +14,7 @@ from bench.papers.claims import tally
 from bench.papers.experiment import Experiment
 from bench.papers.experiments import (
     deer,
+    deer_alignment,
     deer_batches,
     diffuspec_ablation,
     diffuspec_methods,
@@ -40,6 +41,7 @@ TABLES: dict[str, Measure] = {
     "DiffuSpec Table 5": diffuspec_sweeps.table_5,
     "DiffuSpec Fig. 5": diffuspec_sweeps.figure_5,
     "DEER Tables 1, 2 and 4, Fig. 4 and 7": deer.tables,
+    "DEER Table 3, Fig. 6 and 8": deer_alignment.tables,
     "DEER Table 5": deer_batches.table_5,
     "SpecDiff Table 4": specdiff.table_4,
     "SpecDiff Fig. 2": specdiff.figure_2,

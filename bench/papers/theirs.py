@@ -128,6 +128,17 @@ DEER_MEANS: dict[float, dict[str, dict[str, Figure]]] = {
     },
 }
 
+# Table 3: accepted tokens on Qwen3-30B-A3B, (without, with stage II) by benchmark.
+DEER_TABLE_3 = {
+    "MBPP": (4.74, 4.87),
+    "CodeAlpacaPy": (3.47, 4.04),
+    "HumanEval": (5.38, 6.58),
+    "LiveCodeBench": (3.87, 5.03),
+}
+
+# Fig. 6: stable, noisy, diverging.
+DEER_ALPHAS = (1.01, 1.02, 1.05)
+
 # Table 4: longest accepted length in tokens, (EAGLE-3, DEER) by target.
 DEER_TABLE_4 = {
     "Qwen3-4B": (8, 32),

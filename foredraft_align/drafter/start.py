@@ -70,8 +70,8 @@ def drafter_from_target(
     """Return a drafter whose layers are some of the target's: from its first to its last, or its
     last ones where what they read is there, the state behind a late layer.
 
-    Where the target is of another shape in a layer (other attention heads, biases), the layer
-    begins at random.
+    Where the target is of another shape in a layer (other attention heads, biases), or has packed
+    weights, the layer begins at random.
     """
     torch.manual_seed(seed)
     model = BlockCausalDLM(config)
@@ -138,24 +138,39 @@ class _Stored:
             return stored.get_tensor(name).float()
 
     def layer(self, index: int, config: BlockCausalConfig) -> dict[str, Tensor] | None:
-        """Return a Llama-shaped layer's weights by the drafter's names, None for another shape.
+        """Return a Llama-shaped layer's weights by the drafter's names, None for another shape or
+        for weights that are stored in another way than as a matrix and a scale for each row.
 
         Key and value heads that queries share are repeated.
         """
         at = _LAYER.format(index)
-        q, k, v = (self.tensor(f"{at}self_attn.{each}_proj.weight") for each in "qkv")
-        if f"{at}self_attn.q_norm.weight" in self._files or q.shape[0] != config.hidden_size:
+        if f"{at}self_attn.q_norm.weight" in self._files:
             return None
+        names = [f"self_attn.{each}_proj" for each in "qkvo"]
+        names += [f"mlp.{each}_proj" for each in ("gate", "up", "down")]
+        found = [matrix for name in names if (matrix := self._matrix(at + name)) is not None]
+        if len(found) < len(names) or found[0].shape[0] != config.hidden_size:
+            return None
+        q, k, v, out, gate, up, down = found
         k, v = (self._repeated(each, config) for each in (k, v))
-        gate, up = (self.tensor(f"{at}mlp.{each}_proj.weight") for each in ("gate", "up"))
         return {
             "attention_norm.weight": self.tensor(f"{at}input_layernorm.weight"),
             "qkv.weight": torch.cat((q, k, v)),
-            "out.weight": self.tensor(f"{at}self_attn.o_proj.weight"),
+            "out.weight": out,
             "mlp_norm.weight": self.tensor(f"{at}post_attention_layernorm.weight"),
             "gate_up.weight": torch.cat((gate, up)),
-            "down.weight": self.tensor(f"{at}mlp.down_proj.weight"),
+            "down.weight": down,
         }
+
+    def _matrix(self, name: str) -> Tensor | None:
+        """Return a projection's weight [out, in] in fp32."""
+        if f"{name}.weight" not in self._files:
+            return None
+        weight = self.tensor(f"{name}.weight")
+        if f"{name}.weight_scale" not in self._files:
+            return weight
+        scale = self.tensor(f"{name}.weight_scale")
+        return weight * scale if scale.shape in {(), (1,), (len(weight), 1)} else None
 
     def _repeated(self, weight: Tensor, config: BlockCausalConfig) -> Tensor:
         heads = weight.unflatten(0, (self._kv_heads, -1))

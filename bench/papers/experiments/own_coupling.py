@@ -22,7 +22,7 @@ from bench.papers.report import Section, Table, number
 from drafter_service.models.port import BlockRequest, DiffusionLM
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.noise.gumbel import gumbel
-from foredraft_cli.held_out import sampling
+from foredraft_cli.prompts.held_out import sampling
 from verifier_service.models.paged import PagedModel
 from verifier_service.models.port import Segment, alloc
 

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
+from deployments.config import model_path
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.errors import ConfigError, WeightsError
 from foredraft_align.curves import draw_curves
@@ -281,6 +284,18 @@ def test_a_drafter_begins_as_its_target(tmp_path, target):
     model.save(tmp_path)
     more = drafter_from_drafter(tmp_path, target, 2)
     assert len(more.layers) == 2 and not more.layers[1].down.weight.any()
+
+
+def test_a_drafter_begins_as_a_target_in_bytes():
+    """The embedded target: int8 rows, each with its scale."""
+    folder = Path(model_path("models/embedded/target"))
+    config = replace(drafter_config(folder, 2, 4, 0, ()), shortlist_size=64)
+    model = drafter_from_target(config, folder, tuple(range(64)), 0)
+    with safe_open(folder / "model.safetensors", "pt") as stored:
+        name = "model.layers.19.mlp.down_proj.weight"
+        expected = stored.get_tensor(name).float() * stored.get_tensor(f"{name}_scale").float()
+    assert torch.equal(model.layers[1].down.weight, expected)
+    assert expected.abs().max() < 2
 
 
 def test_a_target_without_an_end_is_refused(target, tmp_path):

@@ -1,0 +1,176 @@
+"""DEER Table 3, Fig. 6 and Fig. 8: what its two stages of alignment and its block length do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from bench.compare.rows import median_interval
+from bench.papers import plots, theirs
+from bench.papers.alignment import Lesson, School, Taught, teach
+from bench.papers.claims import Claim, all_of, that
+from bench.papers.experiment import Experiment
+from bench.papers.report import Section, Table, number
+from bench.papers.stats import compare
+from foredraft_align.loop.objectives import Decaying, Deer
+from foredraft_cli.prompts import held_out
+
+_BLOCK = 16
+_BLOCKS = (4, 8, 16, 32)
+_REFINE_FROM = 0.7
+_FIRST = Lesson(Deer(refine_from=1.0), _BLOCK)
+"""Stage I to the end: for as many steps as both stages together."""
+_POINTS = 24
+"""Of a curve."""
+
+
+async def tables(experiment: Experiment) -> list[Section]:
+    """Teach each way once, on the same texts; the sections share the drafters."""
+    size = experiment.plan.lessons
+    texts = held_out.prompts(10_000)
+    training, asked = texts[::2], texts[1::2][: size.held_out]
+    repeated = [training[number % len(training)] for number in range(size.texts)]
+    lessons = {"I": _FIRST, "own": Lesson(Decaying(), _BLOCK)}
+    lessons |= {_alpha(a): Lesson(Deer(a, _REFINE_FROM), _BLOCK) for a in theirs.DEER_ALPHAS}
+    stable = Deer(theirs.DEER_ALPHAS[0], _REFINE_FROM)
+    lessons |= {f"block {b}": Lesson(stable, b) for b in _BLOCKS if b != _BLOCK}
+    with tempfile.TemporaryDirectory() as folder:
+        school = School(experiment.pair.target, Path(folder), size.tokens, size.steps)
+        taught = teach(school, repeated, asked, lessons)
+    both = taught[_alpha(theirs.DEER_ALPHAS[0])]
+    blocks = {b: both if b == _BLOCK else taught[f"block {b}"] for b in _BLOCKS}
+    how = (
+        f"A drafter of 2 layers for the embedded target, {size.steps} steps of 8 texts on "
+        f"{size.texts} texts of up to {size.tokens} tokens that the target wrote, "
+        f"`foredraft_align`'s model and optimiser; MAT of one path on {len(asked)} held-out greedy "
+        "texts. "
+    )
+    return [
+        _table_3(how, taught, both),
+        _figure_6(experiment, how, taught),
+        _figure_8(experiment, how, blocks),
+    ]
+
+
+def _alpha(alpha: float) -> str:
+    return f"I and II, alpha {alpha}"
+
+
+def _table_3(how: str, taught: Mapping[str, Taught], both: Taught) -> Section:
+    names = {"I": "stage I alone", _alpha(theirs.DEER_ALPHAS[0]): _alpha(theirs.DEER_ALPHAS[0])}
+    names["own"] = "`decay`, soft labels (what `foredraft align` does by default)"
+    rows = tuple((said, *_figures(taught[name])) for name, said in names.items())
+    their = tuple((name, number(a), number(b)) for name, (a, b) in theirs.DEER_TABLE_3.items())
+    found = compare(both.mats, taught["I"].mats)
+    return Section(
+        "DEER Table 3: with and without stage II",
+        how + f"Blocks of {_BLOCK}. Stage II takes the place of the last 30 % of stage I.",
+        (
+            Table(("taught by", *_HEAD), rows),
+            Table(("their benchmark", "stage I", "I and II"), their, "Theirs, Qwen3-30B-A3B:"),
+        ),
+        (
+            that(
+                "stage II lets more tokens be accepted",
+                ", ".join(f"{n} {a} to {b}" for n, (a, b) in theirs.DEER_TABLE_3.items()),
+                f"{fmean(taught['I'].mats):.2f} to {fmean(both.mats):.2f}; higher on "
+                f"{found.higher}, lower on {found.lower} of {len(both.mats)} texts",
+                found.is_higher,
+            ),
+        ),
+        figures={name: list(each.mats) for name, each in taught.items()},
+    )
+
+
+def _figure_6(experiment: Experiment, how: str, taught: Mapping[str, Taught]) -> Section:
+    by_alpha = {alpha: taught[_alpha(alpha)] for alpha in theirs.DEER_ALPHAS}
+    file = experiment.plot("deer_figure6")
+    plots.lines(
+        file,
+        {f"alpha {alpha}": _curve(each.losses) for alpha, each in by_alpha.items()},
+        ("step of stage II", "loss, nats, mean of the steps around"),
+    )
+    rows = tuple(
+        (str(alpha), number(drift(_second(each.losses))), *_figures(each))
+        for alpha, each in by_alpha.items()
+    )
+    drifts = [drift(_second(each.losses)) for each in by_alpha.values()]
+    return Section(
+        "DEER Fig. 6: the weight's base alpha",
+        how + "Drift is the mean loss of stage II's last fifth over that of its first; above 1 it "
+        "rises. The loss here is divided by the sum of its weights.",
+        (Table(("alpha", "drift", *_HEAD), rows),),
+        (_stable(drifts),),
+        (file.name,),
+        {str(alpha): list(each.losses) for alpha, each in by_alpha.items()},
+    )
+
+
+def _stable(drifts: Sequence[float]) -> Claim:
+    first, middle, last = drifts
+    return all_of(
+        "the loss falls with alpha 1.01, rises slightly with 1.02 and diverges with 1.05",
+        "drawn in Fig. 6",
+        f"drift {first:.2f}, {middle:.2f} and {last:.2f}",
+        (first < 1, middle > 1, last > middle),
+    )
+
+
+def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Taught]) -> Section:
+    file = experiment.plot("deer_figure8")
+    means = {block: fmean(each.mats) for block, each in blocks.items()}
+    plots.lines(file, {"here": dict(means)}, ("block length, tokens", "MAT"))
+    rows = tuple((str(block), *_figures(each)) for block, each in blocks.items())
+    first, *_, last = blocks.values()
+    found = compare(last.mats, first.mats)
+    values = list(means.values())
+    growth = [b - a for a, b in pairwise(values)]
+    listed = ", ".join(f"{block}: {mean:.2f}" for block, mean in means.items())
+    return Section(
+        "DEER Fig. 8: block length",
+        how + "Each drafter is taught, and drafts, in blocks of one length; both stages, alpha "
+        f"{theirs.DEER_ALPHAS[0]}.",
+        (Table(("block", *_HEAD), rows),),
+        (
+            all_of(
+                "longer blocks let more tokens be accepted, and ever fewer more",
+                "drawn in Fig. 8, blocks of 4 to 32",
+                f"{listed}; 32 against 4: higher on {found.higher}, lower on {found.lower} texts",
+                (found.is_higher, growth[-1] < growth[0]),
+            ),
+        ),
+        (file.name,),
+        {str(block): asdict(each) for block, each in blocks.items()},
+    )
+
+
+_HEAD = ("MAT", "median of the texts", "95 % interval")
+
+
+def _figures(taught: Taught) -> tuple[str, str, str]:
+    low, high = median_interval(taught.mats)
+    middle = sorted(taught.mats)[len(taught.mats) // 2]
+    return number(fmean(taught.mats)), number(middle), f"{low:.2f}-{high:.2f}"
+
+
+def _second(losses: Sequence[float]) -> Sequence[float]:
+    """Return the losses of stage II."""
+    return losses[round(_REFINE_FROM * len(losses)) :]
+
+
+def drift(losses: Sequence[float]) -> float:
+    """Return the mean of the last fifth over that of the first."""
+    fifth = max(1, len(losses) // 5)
+    return fmean(losses[-fifth:]) / fmean(losses[:fifth])
+
+
+def _curve(losses: Sequence[float]) -> dict[int, float | None]:
+    second = _second(losses)
+    width = max(1, len(second) // _POINTS)
+    return {
+        at + 1: fmean(second[at : at + width]) for at in range(0, len(second) - width + 1, width)
+    }
