@@ -18,6 +18,7 @@ from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from drafter_service.target_folder import with_target_folder as reading_target
 from foredraft.errors import ConfigError, WeightsError
+from foredraft.gguf.smollm2 import fetched_models
 from foredraft.model_files import tokenizer_file
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
@@ -27,7 +28,8 @@ from verifier_service.target_folder import with_target_folder
 ROOT = Path(__file__).resolve().parent.parent
 # What comes with Foredraft: models/, which a checkout links to and an installation has a copy of.
 DATA = ROOT / "foredraft_data"
-DEFAULT_FILE = ROOT / "deployments" / "local.yaml"
+EMBEDDED_FILE = ROOT / "deployments" / "local.yaml"
+CHAT_FILE = ROOT / "deployments" / "smollm2.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
 
@@ -167,7 +169,7 @@ def read(path: Path) -> ServeFile:
         raise ConfigError(f"{path}: not YAML: {error}", param="config") from None
     file = parse(ServeFile, values)
     entry = file.application
-    placed = _placed(entry.args, (path.absolute().parent, DATA))
+    placed = _placed(entry.args, (path.absolute().parent, DATA, fetched_models()))
     return file.model_copy(update={"applications": [entry.model_copy(update={"args": placed})]})
 
 
@@ -176,7 +178,7 @@ def located(config: ForedraftConfig) -> ForedraftConfig:
 
     Raise ConfigError as `read` does.
     """
-    return _placed(config, (DATA,))
+    return _placed(config, (DATA, fetched_models()))
 
 
 def _placed(config: ForedraftConfig, places: Sequence[Path]) -> ForedraftConfig:

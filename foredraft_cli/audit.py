@@ -18,12 +18,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from deployments.config import DEFAULT_FILE, ForedraftConfig, read
+from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
-from foredraft_cli.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
 from foredraft_cli.options import ConfigOption
+from foredraft_cli.prompts.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
 from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
@@ -68,7 +68,7 @@ def main(
     requests: Annotated[int, typer.Option(min=1, help="Held-out prompts.")] = 24,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 96,
     streams: Annotated[int, typer.Option(min=1, help="Requests decoded at once.")] = 4,
-    config: ConfigOption = DEFAULT_FILE,
+    config: ConfigOption = EMBEDDED_FILE,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to write it.")] = None,
     prompts_file: PromptsOption = None,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -11,49 +12,70 @@ from rich.table import Table
 from rich.text import Text
 from tokenizers import Tokenizer
 
-from deployments.config import ServeFile
+from deployments.config import ForedraftConfig, ServeFile
+from deployments.preflight import check_models
 from deployments.serve.cluster import running
 from foredraft.client import CompletionClient, CompletionResult
 from foredraft.types import SamplingParams
-from foredraft_cli import held_out
 from foredraft_cli.colours import STYLES, legend
+from foredraft_cli.prompts.sets import PromptSet, prompt_sets
 
 _GREEDY = SamplingParams()
 
 
 async def run(file: ServeFile, count: int, max_tokens: int) -> None:
-    """Start the cluster, stream one held-out function, compare `count` prompts, shut down."""
+    """Start the cluster, stream one answer, compare `count` prompts of each set, shut down."""
     console = Console(highlight=False)
-    prompts = held_out.prompts(count)
+    args = file.application.args
+    check_models(args)
+    sets, left_out = prompt_sets(args.tokenizer_file, _max_len(args), count, max_tokens)
     console.print("Starting drafter, verifier and orchestrator on this machine ...")
     with running(file) as cluster:
         console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
-        tokenizer = Tokenizer.from_file(str(file.application.args.tokenizer_file))
+        tokenizer = Tokenizer.from_file(str(args.tokenizer_file))
         async with CompletionClient(cluster.url) as client:
-            await _show(console, client, tokenizer, prompts[len(prompts) // 2], max_tokens)
-            console.print(await _compare(client, prompts, max_tokens))
+            shown = sets[-1].prompts
+            await _show(console, client, tokenizer, shown[len(shown) // 2], max_tokens)
+            for prompts in sets:
+                console.print(await _compare(client, prompts, max_tokens))
+    for line in left_out:
+        console.print(line)
     console.print("Shut down.")
 
 
+def _max_len(args: ForedraftConfig) -> int:
+    # Imported here: transformers takes seconds, and --help needs none of it.
+    from verifier_service.models.checkpoint import load_config, longest_text
+
+    return longest_text(load_config(args.verifier.service.model))
+
+
 async def _show(
-    console: Console, client: CompletionClient, tokenizer: Tokenizer, prompt: str, max_tokens: int
+    console: Console,
+    client: CompletionClient,
+    tokenizer: Tokenizer,
+    prompt: Sequence[int],
+    max_tokens: int,
 ) -> None:
     console.print(legend())
-    console.print(Text(prompt, "dim"), end="")
+    console.print(Text(tokenizer.decode(prompt, skip_special_tokens=False), "dim"), end="")
     async for _, tokens in client.stream(prompt, _GREEDY, max_tokens):
         for token, origin, _ in tokens:
             console.print(Text(tokenizer.decode([token]), STYLES[origin]), end="")
     console.print("\n")
 
 
-async def _compare(client: CompletionClient, prompts: list[str], max_tokens: int) -> Table:
+async def _compare(client: CompletionClient, prompts: PromptSet, max_tokens: int) -> Table:
     """Return the table of plain decoding and Foredraft, alternating on the same prompts."""
     plain: list[CompletionResult] = []
     fast: list[CompletionResult] = []
-    for prompt in prompts:
+    for prompt in prompts.prompts:
         plain.append(await client.complete(prompt, _GREEDY, max_tokens, enabled=False))
         fast.append(await client.complete(prompt, _GREEDY, max_tokens))
-    table = Table(title=f"{len(prompts)} held-out prompts x {max_tokens} tokens, temperature 0")
+    table = Table(
+        title=f"{len(prompts.prompts)} prompts of {prompts.name} x {max_tokens} tokens, "
+        "temperature 0"
+    )
     table.add_column("")
     table.add_column("plain decoding", justify="right")
     table.add_column("Foredraft", justify="right")

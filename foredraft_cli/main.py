@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from deployments.config import DEFAULT_FILE, read
+from deployments.config import EMBEDDED_FILE, read
 from foredraft import __version__
 from foredraft.errors import ForedraftError
 from foredraft_cli import subcommands
-from foredraft_cli.options import ConfigOption
+from foredraft_cli.options import ConfigOption, ServedOption, served
 
 app = typer.Typer(
     name="foredraft",
@@ -43,11 +43,11 @@ def options(
 
 
 @app.command()
-def serve(config: ConfigOption = DEFAULT_FILE) -> None:
+def serve(config: ServedOption = None) -> None:
     """Start the cluster on this machine and serve until interrupted."""
     from deployments.serve.cluster import running
 
-    file = read(config)
+    file = read(served(config))
     with running(file) as cluster:
         typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")
@@ -63,7 +63,7 @@ def serve(config: ConfigOption = DEFAULT_FILE) -> None:
 @app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(help="The text to continue; - reads standard input.")],
-    config: ConfigOption = DEFAULT_FILE,
+    config: ConfigOption = EMBEDDED_FILE,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens.")] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
     top_k: Annotated[int, typer.Option(min=0)] = 0,
@@ -83,14 +83,14 @@ def generate(
 
 @app.command()
 def demo(
-    config: ConfigOption = DEFAULT_FILE,
-    prompts: Annotated[int, typer.Option(min=1, help="Prompts in the comparison.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=8, help="Tokens of each answer.")] = 128,
+    config: ServedOption = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts of each comparison.")] = 8,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Most tokens of an answer.")] = 128,
 ) -> None:
-    """Stream a held-out function from a local cluster, then compare with plain decoding."""
+    """Stream an answer from a local cluster, then compare with plain decoding."""
     from foredraft_cli.demo import run
 
-    asyncio.run(run(read(config), prompts, max_tokens))
+    asyncio.run(run(read(served(config)), prompts, max_tokens))
 
 
 def main() -> None:

@@ -18,10 +18,12 @@ from foredraft.strict import StrictModel
 HEAD = """# Configuration
 
 One strict YAML file configures everything; the file is a Ray Serve config.
-[`deployments/local.yaml`](../deployments/local.yaml) is the one that `foredraft serve` and
-`foredraft demo` read by default, `--config FILE` names another. An unknown key, a value of a wrong
-type and a value out of bounds are errors that name the key. A relative path is looked for in the
-folder of the file, then among the files that come with Foredraft (`models/embedded/...`).
+[`deployments/smollm2.yaml`](../deployments/smollm2.yaml) is the one that `foredraft serve` and
+`foredraft demo` read by default, [`deployments/local.yaml`](../deployments/local.yaml) where its
+target cannot be fetched; `--config FILE` names another. An unknown key, a value of a wrong type and
+a value out of bounds are errors that name the key. A relative path is looked for in the folder of
+the file, then among the files that come with Foredraft (`models/embedded/...`), then among fetched
+models (`SmolLM2-135M-Instruct`).
 `python -m drafter_service --config FILE` and `python -m verifier_service --config FILE` take the
 keys of `drafter.service` and of `verifier.service` alone.
 

@@ -18,10 +18,10 @@ from rich.console import Console
 from bench.compare.beside import Peers, find_peers
 from bench.compare.pairs import CHAT_FILE, load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
-from deployments.config import DEFAULT_FILE, read
+from deployments.config import EMBEDDED_FILE, read
 from foredraft.errors import ConfigError
-from foredraft_cli.held_out import PromptsOption
 from foredraft_cli.options import ConfigOption
+from foredraft_cli.prompts.held_out import PromptsOption
 
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
 # Not under version control: bench/results holds the summaries that are.
@@ -56,7 +56,7 @@ def main(
     if config is None and prompts_file is None:
         pairs, left_out = standard_pairs(quick)
     else:
-        pair, left_out = load_pair(None, config or DEFAULT_FILE, quick, prompts_file)
+        pair, left_out = load_pair(None, config or EMBEDDED_FILE, quick, prompts_file)
         pairs = [pair]
     peers: Peers | None = None
     try:
@@ -88,7 +88,7 @@ def pass_at_1(
 ) -> None:
     """Score HumanEval answers with and without speculation, checked in a sandbox."""
     from bench.compare.pass_at_1 import measure
-    from bench.prompts.human_eval import tasks
+    from foredraft_cli.prompts.human_eval import tasks
 
     file, chosen = read(config), tasks()[:limit]
     score = asyncio.run(measure(file.application.args.name, file, chosen))
@@ -103,7 +103,7 @@ def papers(
     only: Annotated[
         str | None, typer.Option(help="One table, to be measured again for the report in `out`.")
     ] = None,
-    config: ConfigOption = DEFAULT_FILE,
+    config: ConfigOption = EMBEDDED_FILE,
 ) -> None:
     """Repeat the papers' experiments in this process; write a report, its summary and plots."""
     try:

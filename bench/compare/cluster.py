@@ -9,7 +9,7 @@ from rich.progress import track
 from bench.compare.rows import Row, Run, Setting, row
 from bench.compare.workload import PLAIN, Mode
 from foredraft.client import CompletionClient, CompletionResult, Prompt
-from foredraft_cli.held_out import sampling
+from foredraft_cli.prompts.held_out import sampling
 
 
 async def measure(

@@ -9,16 +9,15 @@ from pathlib import Path
 from bench.compare.cluster import measure
 from bench.compare.rows import Row, Setting
 from bench.compare.workload import Plan, plan
-from bench.prompts.sets import PromptSet, prompt_sets
-from deployments.config import DEFAULT_FILE, ServeFile, read
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import running
 from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient
 from foredraft.errors import ConfigError, WeightsError
-from foredraft_cli.held_out import TEMPERATURES
+from foredraft_cli.prompts.held_out import TEMPERATURES
+from foredraft_cli.prompts.sets import PromptSet, prompt_sets
 
-CHAT_FILE = DEFAULT_FILE.with_name("smollm2.yaml")
-STANDARD = (("embedded", DEFAULT_FILE), ("smollm2", CHAT_FILE))
+STANDARD = (("embedded", EMBEDDED_FILE), ("smollm2", CHAT_FILE))
 
 
 @dataclass(frozen=True, slots=True)

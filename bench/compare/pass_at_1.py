@@ -15,13 +15,13 @@ from bench.compare.code_block import program
 from bench.compare.rows import Row, Run, Setting, row
 from bench.compare.sandbox import Outcome, run
 from bench.compare.workload import AS_CONFIGURED, PLAIN
-from bench.prompts.human_eval import Task
-from bench.prompts.sets import chat_ids
 from deployments.config import ServeFile
 from deployments.serve.cluster import running
 from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient, CompletionResult
-from foredraft_cli.held_out import sampling
+from foredraft_cli.prompts.held_out import sampling
+from foredraft_cli.prompts.human_eval import Task
+from foredraft_cli.prompts.sets import chat_ids
 
 MAX_TOKENS = 512
 _MODES = (PLAIN, AS_CONFIGURED)

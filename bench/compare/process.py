@@ -12,7 +12,7 @@ from bench.compare.workload import PLAIN, Mode
 from deployments.in_process import Engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.types import SamplingParams
-from foredraft_cli.held_out import sampling
+from foredraft_cli.prompts.held_out import sampling
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import generate

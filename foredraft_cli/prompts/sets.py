@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from bench.prompts import human_eval
 from foredraft.chat_template import ChatTemplate, read_chat_template
 from foredraft.errors import ConfigError
-from foredraft_cli import held_out
+from foredraft_cli.prompts import held_out, human_eval
 
 CHAT_FILE = Path(__file__).with_name("chat.jsonl")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from deployments.config import DEFAULT_FILE, ServeFile, read
+from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
 from orchestrator.length.config import ByTemperatureConfig, FixedConfig
@@ -24,7 +24,7 @@ def _always_drafting(file: ServeFile) -> ServeFile:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RunningCluster]:
-    file = _always_drafting(read(DEFAULT_FILE))
+    file = _always_drafting(read(EMBEDDED_FILE))
     http = file.http_options.model_copy(update={"port": free_port()})
     with running(file.model_copy(update={"http_options": http})) as started:
         yield started

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from deployments.config import DEFAULT_FILE
+from deployments.config import EMBEDDED_FILE
 from deployments.serve.cluster import RunningCluster
 from tests.support.documents import AT_THE_CLUSTER, ROOT, Block, Command, blocks, commands
 from tests.support.waiting import DEADLINE_S
@@ -51,6 +51,6 @@ async def test_code_runs(cluster: RunningCluster, block: Block) -> None:
 
 @pytest.mark.parametrize("command", GENERATED, ids=str)
 async def test_a_prompt_goes_on_without_a_cluster(command: Command) -> None:
-    words = [str(DEFAULT_FILE) if word == "my.yaml" else word for word in command.words[1:]]
+    words = [str(EMBEDDED_FILE) if word == "my.yaml" else word for word in command.words[1:]]
     run = "from foredraft_cli.main import main; main()"
     assert (await output(sys.executable, "-c", run, *words)).strip()

@@ -14,7 +14,7 @@ from bench.compare.workload import dlm
 from deployments.serve.cluster import RunningCluster
 from foredraft.client import CompletionClient, CompletionResult
 from foredraft.types import Proposal
-from foredraft_cli.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import prompts, sampling
 from verifier_service.models.numerics import native_bf16
 
 PROMPTS = 200 if native_bf16() else 64

@@ -10,7 +10,7 @@ import aiohttp
 from deployments.serve.cluster import RunningCluster
 from foredraft.client import CompletionClient
 from foredraft.types import Origin
-from foredraft_cli.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import prompts, sampling
 from tests.support.cluster import replica_pids
 from tests.support.waiting import eventually
 

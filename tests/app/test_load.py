@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from foredraft.client import CompletionClient
-from foredraft_cli.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import prompts, sampling
 from tests.support.cluster import replica_pids
 
 

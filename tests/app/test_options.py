@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from deployments.serve.cluster import RunningCluster
-from foredraft_cli.held_out import prompts
+from foredraft_cli.prompts.held_out import prompts
 from tests.support.cluster import post
 
 OPTIONS: dict[str, dict[str, Any]] = {

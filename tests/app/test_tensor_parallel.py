@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import DEFAULT_FILE, ForedraftConfig, model_path, read
+from deployments.config import EMBEDDED_FILE, ForedraftConfig, model_path, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
 from foredraft.decoding.prefix import hash_prefix
@@ -46,7 +46,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def two_ranks(cluster: RunningCluster, checkpoint: Path) -> Iterator[str]:
     """The URL of an application beside the ring's own, whose verifier has two ranks."""
-    file = read(DEFAULT_FILE)
+    file = read(EMBEDDED_FILE)
     args = file.application.args.model_dump()
     args["verifier"]["service"] = {
         "model": checkpoint,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.prompts import human_eval
-from bench.prompts.sets import chat_prompts
+from foredraft_cli.prompts import human_eval
+from foredraft_cli.prompts.sets import chat_prompts
 
 _REQUESTS = (
     "Complete this Python function. Answer with the whole function in one code block.\n\n"

@@ -12,7 +12,7 @@ from foredraft.errors import ConfigError
 from foredraft.strict import parse
 from foredraft.types import Proposal
 from foredraft_cli.audit import audit, is_bug
-from foredraft_cli.held_out import fitted, prompts
+from foredraft_cli.prompts.held_out import fitted, prompts
 from tests.support.checkpoints import MAX_LEN, train_tokenizer, write_drafter, write_target
 
 

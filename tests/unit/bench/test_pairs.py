@@ -9,14 +9,14 @@ import pytest
 from bench.compare import pairs
 from bench.compare.pairs import load_pair, standard_pairs
 from bench.compare.workload import plan
-from deployments.config import DEFAULT_FILE
+from deployments.config import EMBEDDED_FILE
 from foredraft.errors import ConfigError
 
 
 def test_a_pair_whose_files_are_missing_is_left_out_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standard = (("embedded", DEFAULT_FILE), ("smollm2", tmp_path / "no.yaml"))
+    standard = (("embedded", EMBEDDED_FILE), ("smollm2", tmp_path / "no.yaml"))
     monkeypatch.setattr(pairs, "STANDARD", standard)
     found, left_out = standard_pairs(quick=True)
     assert [(pair.name, pair.chat, [one.name for one in pair.sets]) for pair in found] == [
@@ -26,7 +26,7 @@ def test_a_pair_whose_files_are_missing_is_left_out_by_name(
 
 
 def test_a_pair_is_named_by_its_application(tmp_path: Path) -> None:
-    pair, left_out = load_pair(None, DEFAULT_FILE, quick=True)
+    pair, left_out = load_pair(None, EMBEDDED_FILE, quick=True)
     assert (pair.name, left_out) == ("foredraft-embedded", [])
     assert len(pair.sets[0].prompts) == pair.plan.count
     with pytest.raises(ConfigError):

@@ -8,8 +8,8 @@ from bench.compare.code_block import code_block, definitions, program
 from bench.compare.pass_at_1 import Score, Scored, score
 from bench.compare.rows import Run, Setting, row
 from bench.compare.sandbox import Outcome
-from bench.prompts.human_eval import Task
 from foredraft.client import CompletionResult
+from foredraft_cli.prompts.human_eval import Task
 
 TASK = Task(
     "HumanEval/1",

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from bench.prompts import human_eval
-from bench.prompts.human_eval import Task
-from bench.prompts.sets import chat_ids, chat_prompts, prompt_sets
 from foredraft.chat_template import read_chat_template
 from foredraft.errors import ConfigError
+from foredraft_cli.prompts import human_eval
+from foredraft_cli.prompts.human_eval import Task
+from foredraft_cli.prompts.sets import chat_ids, chat_prompts, prompt_sets
 from tests.support.checkpoints import train_tokenizer
 
 TEMPLATE = (

@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray import serve
 
-from deployments.config import DEFAULT_FILE, HttpOptions, read
+from deployments.config import EMBEDDED_FILE, HttpOptions, read
 from deployments.serve import cluster
 from deployments.serve import platform as ray_platform
 from foredraft.errors import ConfigError, Unavailable
@@ -99,7 +99,7 @@ def test_of_a_cluster_that_was_there_only_our_application_goes(
     monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
     fake = FakeServe(monkeypatch, started, ("theirs",))
-    with cluster.running(read(DEFAULT_FILE)):
+    with cluster.running(read(EMBEDDED_FILE)):
         pass
     goes = "shut Serve down" if started else "delete foredraft"
     assert fake.done == ["instance", "drain", goes, "disconnect"]
@@ -108,7 +108,7 @@ def test_of_a_cluster_that_was_there_only_our_application_goes(
 def test_an_application_of_our_name_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeServe(monkeypatch, False, ("foredraft",))
     refused = pytest.raises(ConfigError, match="foredraft runs on this cluster already")
-    with refused, cluster.running(read(DEFAULT_FILE)):
+    with refused, cluster.running(read(EMBEDDED_FILE)):
         pass
     assert fake.done == ["disconnect"]
 
@@ -130,7 +130,7 @@ def test_a_replica_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("Deploying application foredraft failed\n" * 60)
 
     monkeypatch.setattr(serve, "run", fail)
-    with pytest.raises(Unavailable) as error, cluster.running(read(DEFAULT_FILE)):
+    with pytest.raises(Unavailable) as error, cluster.running(read(EMBEDDED_FILE)):
         pass
     assert str(error.value) == "verifier: E: why"
 

@@ -10,7 +10,7 @@ import yaml
 
 from deployments.config import (
     DATA,
-    DEFAULT_FILE,
+    EMBEDDED_FILE,
     IMPORT_PATH,
     ForedraftConfig,
     ServeFile,
@@ -26,7 +26,7 @@ from verifier_service.config import FeaturesConfig, VerifierConfig
 
 
 def write(folder: Path, change: Any) -> Path:
-    values = yaml.safe_load(DEFAULT_FILE.read_text())
+    values = yaml.safe_load(EMBEDDED_FILE.read_text())
     change(values)
     path = folder / "serve.yaml"
     path.write_text(yaml.safe_dump(values))
@@ -34,7 +34,7 @@ def write(folder: Path, change: Any) -> Path:
 
 
 def test_the_shipped_file_is_valid_and_names_the_builder() -> None:
-    assert read(DEFAULT_FILE).application.import_path == IMPORT_PATH
+    assert read(EMBEDDED_FILE).application.import_path == IMPORT_PATH
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deployments.config import DEFAULT_FILE, ForedraftConfig, located, read
+from deployments.config import EMBEDDED_FILE, ForedraftConfig, located, read
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.gguf import cache
 from foredraft.gguf.cache import cache_folder, cached, converted
@@ -74,7 +74,7 @@ def test_another_process_may_be_faster(file: Path, monkeypatch: pytest.MonkeyPat
 
 
 def served(file: Path, folder: Path, **args: object) -> Path:
-    values = yaml.safe_load(DEFAULT_FILE.read_text())
+    values = yaml.safe_load(EMBEDDED_FILE.read_text())
     given = values["applications"][0]["args"]
     given.pop("model_name", None)
     given.pop("tokenizer", None)
