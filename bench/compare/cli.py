@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +39,9 @@ def main(
         Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
     ] = None,
     prompts_file: PromptsOption = None,
+    cluster_only: Annotated[
+        bool, typer.Option("--cluster-only", help="Leave out what runs in this process.")
+    ] = False,
     llama_server: Annotated[
         Path | None, typer.Option(help="llama.cpp's llama-server; default: the one in $PATH.")
     ] = None,
@@ -58,6 +61,8 @@ def main(
     else:
         pair, left_out = load_pair(None, config or EMBEDDED_FILE, quick, prompts_file)
         pairs = [pair]
+    if cluster_only:
+        pairs = [replace(pair, plan=replace(pair.plan, peer_prompts=0)) for pair in pairs]
     peers: Peers | None = None
     try:
         peers = find_peers(pairs, llama_server, gguf, RESULTS)
