@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 
 from bench.compare.beside import Peers, find_peers
-from bench.compare.pairs import CHAT_FILE, load_pair, measure_pairs, standard_pairs
+from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
-from deployments.config import EMBEDDED_FILE, read
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, read
 from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import PromptsOption

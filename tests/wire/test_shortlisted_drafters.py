@@ -103,7 +103,7 @@ class Counting:
             self.asked += 1
             return await propose(request)
 
-        stream.propose = counted  # type: ignore[method-assign]
+        stream.propose = counted
         return stream
 
 
