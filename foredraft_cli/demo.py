@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -21,6 +21,8 @@ from foredraft_cli.colours import STYLES, legend
 from foredraft_cli.prompts.sets import PromptSet, prompt_sets
 
 _GREEDY = SamplingParams()
+# Of a configuration that keeps it elsewhere; the demo's prompts are shorter.
+_USUAL_LEN = 2048
 
 
 async def run(file: ServeFile, count: int, max_tokens: int) -> None:
@@ -31,7 +33,7 @@ async def run(file: ServeFile, count: int, max_tokens: int) -> None:
     sets, left_out = prompt_sets(args.tokenizer_file, _max_len(args), count, max_tokens)
     console.print("Starting drafter, verifier and orchestrator on this machine ...")
     with running(file) as cluster:
-        console.print(f"Ready at {cluster.url}: {json.dumps(cluster.health)}\n")
+        console.print(f"Ready at {cluster.url}: {_names(cluster.health)}.\n")
         tokenizer = Tokenizer.from_file(str(args.tokenizer_file))
         async with CompletionClient(cluster.url) as client:
             shown = sets[-1].prompts
@@ -43,11 +45,18 @@ async def run(file: ServeFile, count: int, max_tokens: int) -> None:
     console.print("Shut down.")
 
 
-def _max_len(args: ForedraftConfig) -> int:
-    # Imported here: transformers takes seconds, and --help needs none of it.
-    from verifier_service.models.checkpoint import load_config, longest_text
+def _names(health: Mapping[str, Any]) -> str:
+    """Return what is served, in a line."""
+    verifier, drafter = health["verifier"], health["drafter"] or {}
+    why = drafter.get("refused")
+    drafts = f"no drafts: {why}" if why else f"drafts by {drafter.get('model', 'none yet')}"
+    return f"{verifier['model']}, numerics {verifier['numerics']}; {drafts}"
 
-    return longest_text(load_config(args.verifier.service.model))
+
+def _max_len(args: ForedraftConfig) -> int:
+    """Return how long a text may be, read without transformers, whose import takes seconds."""
+    config = json.loads((args.verifier.service.model / "config.json").read_text())
+    return int(config.get("max_position_embeddings", _USUAL_LEN))
 
 
 async def _show(
