@@ -60,7 +60,7 @@ class Plan:
         return "papers" if self.name == "full" else f"papers_{self.name}"
 
 
-# Meant for under 5 and under 40 minutes on 2 cores where plain decoding makes 160 tokens a second.
+# Meant for under 10 and under 60 minutes on 2 cores where plain decoding makes 160 tokens a second.
 QUICK = Plan(
     name="quick",
     per_family=2,
