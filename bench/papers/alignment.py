@@ -1,4 +1,4 @@
-"""Drafters taught for the embedded target in several ways, on the same texts.
+"""Drafters trained for the embedded target in several ways, on the same texts.
 
 A training changes its process (threads, what becomes of freed memory), so each has one of its own.
 """
@@ -34,16 +34,16 @@ _SHARD = "00000.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """One way of teaching: its objective, and the length of drafts in tokens."""
+class Variant:
+    """One way of training: its objective, and the length of drafts in tokens."""
 
     objective: Objective
     block: int
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
-    """What a lesson came to."""
+class Outcome:
+    """Figures of a trained variant."""
 
     mats: tuple[float, ...]
     """accepted tokens per round of each held-out greedy text, bonus excluded"""
@@ -52,7 +52,7 @@ class Taught:
 
 
 @dataclass(frozen=True, slots=True)
-class School:
+class Setup:
     """The target, where texts and drafters go, tokens of a text, and steps of a training."""
 
     target: Path
@@ -61,23 +61,23 @@ class School:
     steps: int
 
 
-def teach(
-    school: School,
+def train_variants(
+    setup: Setup,
     prompts: Sequence[str],
     held_out: Sequence[str],
-    lessons: Mapping[str, Lesson],
-) -> dict[str, Taught]:
-    """Return what each lesson came to.
+    variants: Mapping[str, Variant],
+) -> dict[str, Outcome]:
+    """Return each variant's figures.
 
     The target continues each of the prompts for training, greedily and at temperatures, and each of
     the held-out ones greedily.
     """
-    _apart(partial(_write, school, "train", prompts, TEMPERATURES))
-    _apart(partial(_write, school, "held_out", held_out, (0.0,)))
+    _apart(partial(_write, setup, "train", prompts, TEMPERATURES))
+    _apart(partial(_write, setup, "held_out", held_out, (0.0,)))
     found = {}
-    for name, lesson in lessons.items():
-        _apart(partial(_train, school, name, lesson))
-        found[name] = _outcome(school, name, lesson)
+    for name, variant in variants.items():
+        _apart(partial(_train, setup, name, variant))
+        found[name] = _outcome(setup, name, variant)
     return found
 
 
@@ -86,55 +86,53 @@ def _apart(task: Callable[[], None]) -> None:
         process.submit(task).result()
 
 
-def _write(
-    school: School, name: str, prompts: Sequence[str], temperatures: Sequence[float]
-) -> None:
+def _write(setup: Setup, name: str, prompts: Sequence[str], temperatures: Sequence[float]) -> None:
     config = VerifierConfig(
-        model=school.target, kv_tokens=_BATCH * (school.tokens + 128), prefix_cache_tokens=0
+        model=setup.target, kv_tokens=_BATCH * (setup.tokens + 128), prefix_cache_tokens=0
     )
-    tokenizer = ChatTokenizer(school.target)
+    tokenizer = ChatTokenizer(setup.target)
     conversations = [
         given(
             tokenizer.ids(prompt),
             temperatures[number % len(temperatures)],
-            (_LONGEST_PROMPT, school.tokens),
+            (_LONGEST_PROMPT, setup.tokens),
             tokenizer.format,
         )
         for number, prompt in enumerate(prompts)
     ]
     texts, states = Writer(load_target(config), _BATCH, ()).write(conversations, _SEED)
-    (school.folder / name).mkdir(parents=True, exist_ok=True)
-    texts.save(school.folder / name / _SHARD, states)
+    (setup.folder / name).mkdir(parents=True, exist_ok=True)
+    texts.save(setup.folder / name / _SHARD, states)
 
 
-def _train(school: School, name: str, lesson: Lesson) -> None:
-    texts = school.folder / "train"
+def _train(setup: Setup, name: str, variant: Variant) -> None:
+    texts = setup.folder / "train"
     plan = TrainPlan(
-        output=school.folder / name,
+        output=setup.folder / name,
         texts=texts,
         train=tuple(range(len(Store(texts)))),
         held_out=(),
-        steps=school.steps,
+        steps=setup.steps,
         rows=_ROWS,
-        block_sizes=(lesson.block,),
+        block_sizes=(variant.block,),
         block_shares=(1.0,),
-        objective=lesson.objective,
+        objective=variant.objective,
         seed=_SEED,
-        checkpoint_steps=school.steps,
+        checkpoint_steps=setup.steps,
     )
-    config = drafter_config(school.target, _LAYERS, lesson.block, 0, ())
+    config = drafter_config(setup.target, _LAYERS, variant.block, 0, ())
     every = tuple(range(config.vocab_size))
     config = replace(config, shortlist_size=len(every))
-    make = partial(drafter_from_target, config, school.target, every, _SEED)
+    make = partial(drafter_from_target, config, setup.target, every, _SEED)
     train(plan, make, 0, 1, lambda _: None)
 
 
-def _outcome(school: School, name: str, lesson: Lesson) -> Taught:
-    folder, texts = school.folder / name, Store(school.folder / "held_out")
-    model = BlockCausalDLM.load(folder, torch.float32, school.target)
+def _outcome(setup: Setup, name: str, variant: Variant) -> Outcome:
+    folder, texts = setup.folder / name, Store(setup.folder / "held_out")
+    model = BlockCausalDLM.load(folder, torch.float32, setup.target)
     mats = [
-        tokens_per_round(model, [texts.text(index)], lesson.block).mat
+        tokens_per_round(model, [texts.text(index)], variant.block).mat
         for index in range(len(texts))
     ]
     losses = [each.loss for each in read_log(folder / "run" / "log.jsonl")]
-    return Taught(tuple(mats), tuple(losses))
+    return Outcome(tuple(mats), tuple(losses))

@@ -14,8 +14,8 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
-    """Texts that drafters are taught with, held-out ones, tokens of each, and steps."""
+class AblationSize:
+    """Texts that drafters are trained on, held-out ones, tokens of each, and steps."""
 
     texts: int
     held_out: int
@@ -51,7 +51,7 @@ class Plan:
     gammas: tuple[int, ...]
     diffusion_steps: tuple[int, ...]
     coupling_draws: int
-    lessons: Lessons
+    ablation: AblationSize
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
     @property
@@ -80,7 +80,7 @@ QUICK = Plan(
     gammas=(4, 8, 15),
     diffusion_steps=(1, 2, 4),
     coupling_draws=50,
-    lessons=Lessons(32, 12, 96, 12),
+    ablation=AblationSize(32, 12, 96, 12),
 )
 FULL = Plan(
     name="full",
@@ -101,5 +101,5 @@ FULL = Plan(
     gammas=(4, 8, 15),
     diffusion_steps=(1, 2, 4),
     coupling_draws=400,
-    lessons=Lessons(512, 64, 192, 300),
+    ablation=AblationSize(512, 64, 192, 300),
 )

@@ -42,6 +42,7 @@ class _MixedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         base, edge = ctx.saved_tensors
+        # In place: a step goes back through its graph once.
         return base.mul_(gradients[0]), edge.mul_(gradients[0]), None, None, None, None
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -107,6 +107,23 @@ async def verifier(
     return await verifier_server.serve_engine(config, runner, connect=connect)
 
 
+class Counter(Protocol):
+    """Counts the requests for drafts."""
+
+    asked: int
+
+
+def count_requests(stream: DrafterStream, counter: Counter) -> None:
+    """Have a stream's requests for drafts counted."""
+    propose = stream.propose
+
+    async def counted(request: Propose) -> DraftBlock:
+        counter.asked += 1
+        return await propose(request)
+
+    stream.propose = counted
+
+
 class Pool:
     """A port that opens on the newest server; asked counts the orchestrator's draft requests."""
 
@@ -126,13 +143,7 @@ class Pool:
         stream = await client.open(request)
         self.streams.append(stream)
         if isinstance(stream, DrafterStream):
-            propose = stream.propose
-
-            async def counted(request: Propose) -> DraftBlock:
-                self.asked += 1
-                return await propose(request)
-
-            stream.propose = counted
+            count_requests(stream, self)
         return stream
 
     async def kill(self) -> None:

@@ -12,7 +12,7 @@ import torch
 from drafter_service.client import DrafterClient, DrafterStream
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from foredraft.types import DraftBlock, DraftOpen, Propose
+from foredraft.types import DraftOpen
 from foredraft_align.drafter.start import drafter_config, drafter_from_target
 from orchestrator.controller_state import ControllerState
 from tests.support.checkpoints import VOCABULARY, write_target
@@ -27,6 +27,7 @@ from tests.support.families.served_dflash import (
     told_of,
     verifying,
 )
+from tests.support.lease_pair import count_requests
 from verifier_service import drafters
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -89,7 +90,7 @@ async def test_a_drafter_that_lost_its_cache_drafts_the_same(
 
 
 class Counting:
-    """A drafter's port that counts the orchestrator's own requests, and may lose its first one."""
+    """A drafter's port that counts the orchestrator's own requests."""
 
     def __init__(self, client: DrafterClient) -> None:
         self._client = client
@@ -97,13 +98,7 @@ class Counting:
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         stream = await self._client.open(request)
-        propose = stream.propose
-
-        async def counted(request: Propose) -> DraftBlock:
-            self.asked += 1
-            return await propose(request)
-
-        stream.propose = counted
+        count_requests(stream, self)
         return stream
 
 

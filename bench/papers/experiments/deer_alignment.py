@@ -11,7 +11,7 @@ from statistics import fmean
 
 from bench.compare.rows import median_interval
 from bench.papers import plots, theirs
-from bench.papers.alignment import Lesson, School, Taught, teach
+from bench.papers.alignment import Outcome, Setup, Variant, train_variants
 from bench.papers.claims import Claim, all_of, that
 from bench.papers.experiment import Experiment
 from bench.papers.report import Section, Table, number
@@ -22,27 +22,27 @@ from foredraft_cli.prompts import held_out
 _BLOCK = 16
 _BLOCKS = (4, 8, 16, 32)
 _REFINE_FROM = 0.7
-_FIRST = Lesson(Deer(refine_from=1.0), _BLOCK)
+_FIRST = Variant(Deer(refine_from=1.0), _BLOCK)
 """Stage I to the end: for as many steps as both stages together."""
 _POINTS = 24
 """Of a curve."""
 
 
 async def tables(experiment: Experiment) -> list[Section]:
-    """Teach each way once, on the same texts; the sections share the drafters."""
-    size = experiment.plan.lessons
+    """Train each variant once, on the same texts; the sections share the drafters."""
+    size = experiment.plan.ablation
     texts = held_out.prompts(10_000)
     training, asked = texts[::2], texts[1::2][: size.held_out]
     repeated = [training[number % len(training)] for number in range(size.texts)]
-    lessons = {"I": _FIRST, "own": Lesson(Decaying(), _BLOCK)}
-    lessons |= {_alpha(a): Lesson(Deer(a, _REFINE_FROM), _BLOCK) for a in theirs.DEER_ALPHAS}
+    variants = {"I": _FIRST, "own": Variant(Decaying(), _BLOCK)}
+    variants |= {_alpha(a): Variant(Deer(a, _REFINE_FROM), _BLOCK) for a in theirs.DEER_ALPHAS}
     stable = Deer(theirs.DEER_ALPHAS[0], _REFINE_FROM)
-    lessons |= {f"block {b}": Lesson(stable, b) for b in _BLOCKS if b != _BLOCK}
+    variants |= {f"block {b}": Variant(stable, b) for b in _BLOCKS if b != _BLOCK}
     with tempfile.TemporaryDirectory() as folder:
-        school = School(experiment.pair.target, Path(folder), size.tokens, size.steps)
-        taught = teach(school, repeated, asked, lessons)
-    both = taught[_alpha(theirs.DEER_ALPHAS[0])]
-    blocks = {b: both if b == _BLOCK else taught[f"block {b}"] for b in _BLOCKS}
+        setup = Setup(experiment.pair.target, Path(folder), size.tokens, size.steps)
+        outcomes = train_variants(setup, repeated, asked, variants)
+    both = outcomes[_alpha(theirs.DEER_ALPHAS[0])]
+    blocks = {b: both if b == _BLOCK else outcomes[f"block {b}"] for b in _BLOCKS}
     how = (
         f"A drafter of 2 layers for the embedded target, {size.steps} steps of 8 texts on "
         f"{size.texts} texts of up to {size.tokens} tokens that the target wrote, "
@@ -50,8 +50,8 @@ async def tables(experiment: Experiment) -> list[Section]:
         "texts. "
     )
     return [
-        _table_3(how, taught, both),
-        _figure_6(experiment, how, taught),
+        _table_3(how, outcomes, both),
+        _figure_6(experiment, how, outcomes),
         _figure_8(experiment, how, blocks),
     ]
 
@@ -60,34 +60,34 @@ def _alpha(alpha: float) -> str:
     return f"I and II, alpha {alpha}"
 
 
-def _table_3(how: str, taught: Mapping[str, Taught], both: Taught) -> Section:
+def _table_3(how: str, outcomes: Mapping[str, Outcome], both: Outcome) -> Section:
     names = {"I": "stage I alone", _alpha(theirs.DEER_ALPHAS[0]): _alpha(theirs.DEER_ALPHAS[0])}
     names["own"] = "`decay`, soft labels (what `foredraft align` does by default)"
-    rows = tuple((said, *_figures(taught[name])) for name, said in names.items())
+    rows = tuple((said, *_figures(outcomes[name])) for name, said in names.items())
     their = tuple((name, number(a), number(b)) for name, (a, b) in theirs.DEER_TABLE_3.items())
-    found = compare(both.mats, taught["I"].mats)
+    found = compare(both.mats, outcomes["I"].mats)
     return Section(
         "DEER Table 3: with and without stage II",
         how + f"Blocks of {_BLOCK}. Stage II takes the place of the last 30 % of stage I.",
         (
-            Table(("taught by", *_HEAD), rows),
+            Table(("trained by", *_HEAD), rows),
             Table(("their benchmark", "stage I", "I and II"), their, "Theirs, Qwen3-30B-A3B:"),
         ),
         (
             that(
                 "stage II lets more tokens be accepted",
                 ", ".join(f"{n} {a} to {b}" for n, (a, b) in theirs.DEER_TABLE_3.items()),
-                f"{fmean(taught['I'].mats):.2f} to {fmean(both.mats):.2f}; higher on "
+                f"{fmean(outcomes['I'].mats):.2f} to {fmean(both.mats):.2f}; higher on "
                 f"{found.higher}, lower on {found.lower} of {len(both.mats)} texts",
                 found.is_higher,
             ),
         ),
-        figures={name: list(each.mats) for name, each in taught.items()},
+        figures={name: list(each.mats) for name, each in outcomes.items()},
     )
 
 
-def _figure_6(experiment: Experiment, how: str, taught: Mapping[str, Taught]) -> Section:
-    by_alpha = {alpha: taught[_alpha(alpha)] for alpha in theirs.DEER_ALPHAS}
+def _figure_6(experiment: Experiment, how: str, outcomes: Mapping[str, Outcome]) -> Section:
+    by_alpha = {alpha: outcomes[_alpha(alpha)] for alpha in theirs.DEER_ALPHAS}
     file = experiment.plot("deer_figure6")
     plots.lines(
         file,
@@ -120,7 +120,7 @@ def _stable(drifts: Sequence[float]) -> Claim:
     )
 
 
-def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Taught]) -> Section:
+def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Outcome]) -> Section:
     file = experiment.plot("deer_figure8")
     means = {block: fmean(each.mats) for block, each in blocks.items()}
     plots.lines(file, {"here": dict(means)}, ("block length, tokens", "MAT"))
@@ -132,7 +132,7 @@ def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Taught]) ->
     listed = ", ".join(f"{block}: {mean:.2f}" for block, mean in means.items())
     return Section(
         "DEER Fig. 8: block length",
-        how + "Each drafter is taught, and drafts, in blocks of one length; both stages, alpha "
+        how + "Each drafter is trained, and drafts, in blocks of one length; both stages, alpha "
         f"{theirs.DEER_ALPHAS[0]}.",
         (Table(("block", *_HEAD), rows),),
         (
@@ -151,10 +151,10 @@ def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Taught]) ->
 _HEAD = ("MAT", "median of the texts", "95 % interval")
 
 
-def _figures(taught: Taught) -> tuple[str, str, str]:
-    low, high = median_interval(taught.mats)
-    middle = sorted(taught.mats)[len(taught.mats) // 2]
-    return number(fmean(taught.mats)), number(middle), f"{low:.2f}-{high:.2f}"
+def _figures(outcome: Outcome) -> tuple[str, str, str]:
+    low, high = median_interval(outcome.mats)
+    middle = sorted(outcome.mats)[len(outcome.mats) // 2]
+    return number(fmean(outcome.mats)), number(middle), f"{low:.2f}-{high:.2f}"
 
 
 def _second(losses: Sequence[float]) -> Sequence[float]:
