@@ -235,4 +235,5 @@ def _block(draft: _Draft, drafted: Drafted) -> DraftBlock:
         bonus_guess=drafted.bonus_guess,
         timings=Timings(batch_rows=draft.rows),
         q=drafted.q,
+        expected=drafted.expected,
     )

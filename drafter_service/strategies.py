@@ -94,6 +94,7 @@ class Extended:
                 tokens=whole.tokens + block.tokens,
                 generated_len=whole.generated_len + block.generated_len,
                 q=whole.q + block.q,
+                expected=_joined(whole.expected, block.expected),
             )
             # No guess: the block reached its end or the model's.
             if block.bonus_guess == NO_GUESS or confidence < self._params.confidence:
@@ -101,6 +102,12 @@ class Extended:
             text = [*text, *block.tokens]
             left -= count
         return whole
+
+
+def _joined(whole: tuple[float, ...], block: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the estimates of a path and of the block behind it."""
+    before = whole[-1] if whole else 1.0
+    return (*whole, *(before * each for each in block))
 
 
 class Autoregressive:

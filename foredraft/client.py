@@ -48,7 +48,7 @@ class CompletionClient:
         self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
     ) -> CompletionResult:
         """Return a whole completion; options are the request's `speculative` object."""
-        body = _body(prompt, sampling, max_tokens, options)
+        body = completion_body(prompt, sampling, max_tokens, options)
         start = time.perf_counter()
         async with self._http.post(self._url, json=body) as response:
             answer = _checked(await response.json())
@@ -65,7 +65,9 @@ class CompletionClient:
         self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
     ) -> AsyncIterator[tuple[str, tuple[Committed, ...]]]:
         """Yield (text, tokens) for each committed block."""
-        body = _body(prompt, sampling, max_tokens, options | {"detail": True}) | {"stream": True}
+        body = completion_body(prompt, sampling, max_tokens, options | {"detail": True}) | {
+            "stream": True
+        }
         async with self._http.post(self._url, json=body) as response:
             if response.status != 200:
                 _checked(await response.json())
@@ -77,9 +79,10 @@ class CompletionClient:
                 yield choice["text"], tuple(Committed(t, Origin(o)) for t, o in pairs)
 
 
-def _body(
+def completion_body(
     prompt: Prompt, sampling: SamplingParams, max_tokens: int, options: dict[str, Any]
 ) -> dict[str, Any]:
+    """Return the JSON body of a completion; options are its `speculative` object."""
     return {
         "prompt": prompt,
         "max_tokens": max_tokens,

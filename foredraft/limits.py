@@ -29,6 +29,7 @@ MAX_MESSAGE_BYTES = 8 << 20
 MAX_ADDRESS = 255
 MAX_LED_ROUNDS = 256
 MAX_DEADLINE_US = 60_000_000
+MAX_PASS_S = 3600
 
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
@@ -98,6 +99,15 @@ def check_logits(logits: LogitsParams, vocab_size: int) -> None:
         check_range("logit_bias", bias, -100, 100)
     check_range("allowed_token_ids length", len(logits.allowed_token_ids), 0, vocab_size)
     check_tokens("allowed_token_ids", logits.allowed_token_ids, vocab_size)
+
+
+def checked_expected(name: str, expected: Sequence[float], count: int) -> tuple[float, ...]:
+    """Return probabilities; raise InvalidRequest naming the field unless none or each is given."""
+    if len(expected) not in (0, count):
+        raise InvalidRequest(f"{name} must be empty or as long as the tokens", param=name)
+    for value in expected:
+        check_range(name, value, 0, 1)
+    return tuple(expected)
 
 
 def check_candidates(name: str, q: Sequence[Candidates], tokens: Sequence[int]) -> None:

@@ -128,6 +128,23 @@ class Base:
     prefix_hash: int
 
 
+class Price(NamedTuple):
+    """What a verifier's passes cost at the moment, in seconds, and how many sessions share them.
+
+    pass_s is a pass over one row of each session; row_s what one more row adds to the passes as
+    they are now, draft_s what passes lose to the drafts and messages of one drafted round. All are
+    0 where the verifier does not know.
+    """
+
+    sessions: int = 0
+    pass_s: float = 0.0
+    row_s: float = 0.0
+    draft_s: float = 0.0
+
+
+NO_PRICE: Final = Price()
+
+
 @dataclass(frozen=True, slots=True)
 class Timings:
     """Where a round's time went inside a service, in microseconds; rows that shared the pass."""
@@ -191,7 +208,8 @@ class DraftBlock:
     generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of
     the token after a fully kept block (of a tree: after its first branch), -1 if it has none (the
     block ends in EOS). q[i] is what token i was drawn from; empty for a deterministic proposal,
-    whose q is one-hot.
+    whose q is one-hot. expected[i] is the estimated probability that token i is accepted; empty
+    where there is no estimate.
     """
 
     base: Base
@@ -202,6 +220,7 @@ class DraftBlock:
     bonus_guess: int = -1
     timings: Timings = Timings()
     q: tuple[Candidates, ...] = ()
+    expected: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +232,8 @@ class Verdict:
     each next token, if the session asked for them; prompt_logprobs, in the first verdict, one for
     each token of the prefix but the first. features are the fused ones (features.py) of the tokens
     committed by now, except the last, that no earlier verdict brought; if the session asked.
-    cached_tokens of the text were not read for this verdict, because another session had.
+    cached_tokens of the text were not read for this verdict, because another session had. Of the
+    draft the last left_out tokens were not verified; price is what the deciding pass went by.
     """
 
     base: Base
@@ -225,6 +245,8 @@ class Verdict:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     features: bytes = b""
     cached_tokens: int = 0
+    left_out: int = 0
+    price: Price = NO_PRICE
 
     @property
     def kept(self) -> Sequence[int]:
@@ -289,8 +311,9 @@ class VerifyOpen:
 class Round:
     """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
 
-    parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q is as in DraftBlock;
-    the rule coupled does not read it.
+    parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q and expected are as in
+    DraftBlock; the rule coupled does not read q. Without expected the draft is verified whole.
+    no_features says that no features are needed from here on.
     """
 
     base: Base
@@ -298,6 +321,8 @@ class Round:
     plain_steps: int = 1
     parents: tuple[int, ...] = ()
     q: tuple[Candidates, ...] = ()
+    expected: tuple[float, ...] = ()
+    no_features: bool = False
 
 
 class DraftOpened(NamedTuple):

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
+from foredraft.types import NO_PRICE
 from orchestrator.length.controllers import DraftLengthController
 
 S = TypeVar("S")
@@ -14,7 +15,7 @@ _KINDS = 64
 
 
 class ControllerState:
-    """The last state of a controller that `learns`; others start anew each time.
+    """The last state of a kind's controllers, and the verifier's newest price.
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
     that the last drafter read.
@@ -22,20 +23,21 @@ class ControllerState:
 
     def __init__(self, features: str = "") -> None:
         self._state: Any = None
+        self.price = NO_PRICE
         self.hit_rate: float | None = None
         self.features = features
 
     def start_state(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""
-        if self._state is None or not controller.learns:
+        if self._state is None:
             return controller.initial()
-        state: S = self._state
-        return state
+        start, self._state = controller.resumed(self._state, self.price)
+        return start
 
     def save(self, controller: DraftLengthController[S], state: S) -> None:
-        """Take over a session's last state."""
-        if controller.learns:
-            self._state = state
+        """Keep what is to be kept of a session's last state."""
+        saved = controller.initial() if self._state is None else self._state
+        self._state = controller.ended(saved, state)
 
 
 class ControllerStates:

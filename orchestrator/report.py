@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from foredraft.types import Acceptance, Committed, Origin, Proposal, Timings
+from foredraft.types import NO_PRICE, Acceptance, Committed, Origin, Price, Proposal, Timings
 
 
 class DecodingMode(NamedTuple):
@@ -31,6 +31,17 @@ class Decision(NamedTuple):
     reason: str
 
 
+class RoundTrace(NamedTuple):
+    """One round of a request's trace: why k, what was offered and bought of it, at which price."""
+
+    k: int
+    reason: str
+    offered: int
+    bought: int
+    accepted: int
+    price: Price
+
+
 NO_DRAFT = Decision(0, "no draft was requested")
 PLAIN = DecodingMode()
 
@@ -39,14 +50,17 @@ PLAIN = DecodingMode()
 class RoundStats:
     """One round in numbers; times in seconds as the orchestrator saw them.
 
-    decision is what the round's draft was requested by; num_draft_tokens counts the tokens under
-    verification, 0 for a plain round; ngram says that the draft was made of the text's n-grams.
-    ran_ahead says whether the next draft was requested meanwhile, hit whether for this outcome.
+    decision is what the round's draft was requested by; num_draft_tokens counts the tokens that
+    were offered for verification, 0 for a plain round, num_bought those that were verified, at this
+    price; ngram says that the draft was made of the text's n-grams. ran_ahead says whether the next
+    draft was requested meanwhile, hit whether for this outcome.
     """
 
     round: int
     num_draft_tokens: int
     num_accepted: int
+    num_bought: int = 0
+    price: Price = NO_PRICE
     ngram: bool = False
     ran_ahead: bool = False
     hit: bool = False
@@ -60,7 +74,7 @@ class RoundStats:
 class SpeculationReport:
     """One request in numbers; times in seconds.
 
-    decisions has one entry for each round. mat and accepted_histogram are over the draft_rounds, of
+    trace has one entry for each round. mat and accepted_histogram are over the draft_rounds, of
     which ngram_rounds had a draft of the text's n-grams, and exclude the bonus and the correction
     token. drafting_s is time spent waiting for drafts with nothing under verification, verifying_s
     for verdicts, of which computing_s went by in the rounds' own passes, waiting_s for anything
@@ -68,11 +82,12 @@ class SpeculationReport:
     """
 
     mode: DecodingMode
-    decisions: tuple[Decision, ...]
+    trace: tuple[RoundTrace, ...]
     rounds: int
     draft_rounds: int
     ngram_rounds: int
     num_draft_tokens: int
+    num_bought_tokens: int
     origins: Mapping[Origin, int]
     accepted_histogram: Mapping[int, int]
     run_ahead_rounds: int
@@ -121,11 +136,12 @@ class StatsAccumulator:
     """Folds rounds into a report."""
 
     mode: DecodingMode = PLAIN
-    decisions: list[Decision] = field(default_factory=list)
+    trace: list[RoundTrace] = field(default_factory=list)
     rounds: int = 0
     draft_rounds: int = 0
     ngram_rounds: int = 0
     num_draft_tokens: int = 0
+    num_bought_tokens: int = 0
     origins: Counter[Origin] = field(default_factory=Counter)
     histogram: Counter[int] = field(default_factory=Counter)
     run_ahead_rounds: int = 0
@@ -137,7 +153,11 @@ class StatsAccumulator:
     def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
         """Count one round."""
         self.rounds += 1
-        self.decisions.append(stats.decision)
+        offered, bought = stats.num_draft_tokens, stats.num_bought
+        self.trace.append(
+            RoundTrace(*stats.decision, offered, bought, stats.num_accepted, stats.price)
+        )
+        self.num_bought_tokens += bought
         self.origins.update(token.origin for token in tokens)
         self.run_ahead_rounds += stats.ran_ahead
         self.run_ahead_hits += stats.hit
@@ -160,11 +180,12 @@ class StatsAccumulator:
         """Return the report of a request that took total_s seconds so far."""
         return SpeculationReport(
             mode=self.mode,
-            decisions=tuple(self.decisions),
+            trace=tuple(self.trace),
             rounds=self.rounds,
             draft_rounds=self.draft_rounds,
             ngram_rounds=self.ngram_rounds,
             num_draft_tokens=self.num_draft_tokens,
+            num_bought_tokens=self.num_bought_tokens,
             origins=dict(self.origins),
             accepted_histogram=dict(self.histogram),
             run_ahead_rounds=self.run_ahead_rounds,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# As the verifier does for `numerics: exact`, before torch is loaded.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # A busy machine is slow at any moment.
 settings.register_profile(

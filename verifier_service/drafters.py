@@ -111,6 +111,11 @@ class UnsentFeatures:
             self._data.clear()
             self._dropped = True
 
+    def end(self) -> None:
+        """Take note that the verifier computes none from here on."""
+        self._data.clear()
+        self._dropped = True
+
     def check(self, name: str) -> None:
         """Raise FeaturesLost unless a drafter that was sent nothing can be given all of these."""
         if name and (name != self._name or self._begin > 0 or self._dropped):

@@ -84,6 +84,8 @@ class Lease:
             return
         tokens = [*(request.draft[node] for node in verdict.kept), *verdict.next_tokens]
         self._prefix.extend(tokens)
+        if request.no_features:
+            self._features.end()
         # Of the newest token there are none: it was not read yet.
         self._features.decided(verdict.features, len(self._prefix) - 1)
         self._stopped = not self._stop_ids.isdisjoint(tokens)
@@ -131,7 +133,7 @@ class Lease:
         began = time.monotonic()
         block = await self._arrived(draft)
         draft_us = int(1e6 * (time.monotonic() - began))
-        request = Round(block.base, block.tokens, 1, block.parents, block.q)
+        request = Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
         ahead = self._run_ahead(request, block.bonus_guess)
         try:
             verdict = await self._verify(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,12 +30,14 @@ from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
 from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.fusion import FeatureFusion, load_fusion
+from verifier_service.models.measured_costs import measure_costs
 from verifier_service.models.paged import Forward, PagedModel, warm_up
 from verifier_service.models.port import TargetModel
 from verifier_service.models.quantization import quantizer
 from verifier_service.models.transformers_forward import TransformersForward, kv_shape, load_model
 from verifier_service.parallel.tensor_parallel import Leader, Meeting
 from verifier_service.rules.grammars import Grammars, NoGrammars, TokenGrammars
+from verifier_service.schedule.pricing import Priced
 from verifier_service.targets.engine import VerifierEngine
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -48,6 +51,9 @@ def prepare_threads(config: VerifierConfig) -> None:
     Raise ConfigError where the device is not there.
     """
     torch.set_num_threads(config.threads)
+    if config.numerics == "exact":
+        # With AMX, oneDNN sums in an order that depends on the number of rows. It reads this once.
+        os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
 
@@ -88,14 +94,17 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         max_sessions=config.max_sessions,
         overcommit=config.kv_overcommit,
     )
+    choice = best_choice()
+    costs = measure_costs(model, choice, config.row_budget, time.perf_counter)
     return VerifierEngine(
         model,
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
         argmax=best_argmax(),
-        choice=best_choice(),
+        choice=choice,
         grammars=_grammars(config, model),
+        pricing=Priced(costs),
     )
 
 

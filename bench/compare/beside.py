@@ -77,19 +77,14 @@ class Peers:
         return Beside(tuple(rows), tuple(against))
 
 
-def find_peers(
-    pairs: Sequence[Pair], server: Path | None, gguf: Path | None, folder: Path
-) -> Peers:
-    """Return llama.cpp beside the chat pair: the file and its conversions in folder.
+def find_peers(pair: Pair, server: Path | None, gguf: Path, folder: Path) -> Peers:
+    """Return llama.cpp beside a pair: the file and its conversions in folder.
 
     Each is served plainly and, where the server can, with its own n-gram drafts. Raise ConfigError
-    where the pair, the server or the file is missing.
+    where the server or the file is missing.
     """
-    pair = next((pair for pair in pairs if pair.chat), None)
-    if pair is None:
-        raise ConfigError("no chat pair is measured", param="llama_server")
     program = find(server)
-    if gguf is None or not gguf.is_file():
+    if not gguf.is_file():
         raise ConfigError(f"--gguf names no GGUF file of the target: {gguf}", param="gguf")
     files = {type_of(gguf): gguf} | {name: convert(gguf, folder, name) for name in TYPES}
     ways = {"plain": ()} | ({"n-gram": NGRAM} if speculates(program) else {})

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from bench.compare.beside import Peers, find_peers
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
 from deployments.config import CHAT_FILE, EMBEDDED_FILE, read
@@ -42,17 +41,10 @@ def main(
     cluster_only: Annotated[
         bool, typer.Option("--cluster-only", help="Leave out what runs in this process.")
     ] = False,
-    llama_server: Annotated[
-        Path | None, typer.Option(help="llama.cpp's llama-server; default: the one in $PATH.")
-    ] = None,
-    gguf: Annotated[
-        Path | None, typer.Option(help="The chat target's GGUF file, for llama-server.")
-    ] = None,
 ) -> None:
     """Write a table and a JSON file of medians over alternating runs.
 
-    The embedded pair continues held-out code; the chat pair answers HumanEval and chat prompts,
-    beside llama.cpp where that is installed.
+    The embedded pair continues held-out code; the chat pair answers HumanEval and chat prompts.
     """
     if context.invoked_subcommand is not None:
         return
@@ -63,24 +55,35 @@ def main(
         pairs = [pair]
     if cluster_only:
         pairs = [replace(pair, plan=replace(pair.plan, peer_prompts=0)) for pair in pairs]
-    peers: Peers | None = None
-    try:
-        peers = find_peers(pairs, llama_server, gguf, RESULTS)
-    except ConfigError as error:
-        left_out.append(f"llama.cpp is left out: {error}")
     for line in left_out:
         typer.echo(line, err=True)
-    rows, against = asyncio.run(measure_pairs(pairs)), []
-    if peers is not None:
-        beside = asyncio.run(peers.measure())
-        rows, against = [*rows, *beside.rows], list(beside.against)
-    table = as_markdown(rows) + "".join(f"\n{one}\n" for one in against)
-    Console(highlight=False, soft_wrap=True).print(table)
-    name = "quick" if quick else "bench"
-    found = {"rows": as_json(rows), "against_llama_cpp": [asdict(one) for one in against]}
-    _write(json_file or RESULTS / f"{name}.json", found)
-    if json_file is None:
-        (RESULTS / f"{name}.md").write_text(table)
+    rows = asyncio.run(measure_pairs(pairs))
+    _report("quick" if quick else "bench", as_markdown(rows), {"rows": as_json(rows)}, json_file)
+
+
+@app.command()
+def llama_cpp(
+    gguf: Annotated[Path, typer.Option(help="The target's GGUF file.")],
+    server: Annotated[
+        Path | None, typer.Option(help="llama.cpp's llama-server; default: the one in $PATH.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts of each set, at most.")] = 40,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+    config: ConfigOption = CHAT_FILE,
+) -> None:
+    """Measure the chat pair beside llama.cpp on the same weights, at temperature 0."""
+    from bench.compare.beside import find_peers
+
+    pair, left_out = load_pair("smollm2" if config == CHAT_FILE else None, config, quick=False)
+    for line in left_out:
+        typer.echo(line, err=True)
+    sets = tuple(replace(each, prompts=each.prompts[:limit]) for each in pair.sets)
+    beside = asyncio.run(find_peers(replace(pair, sets=sets), server, gguf, RESULTS).measure())
+    table = as_markdown(beside.rows) + "".join(f"\n{one}\n" for one in beside.against)
+    found = {"rows": as_json(beside.rows), "against": [asdict(one) for one in beside.against]}
+    _report("llama_cpp", table, found, json_file)
 
 
 @app.command()
@@ -99,6 +102,48 @@ def pass_at_1(
     score = asyncio.run(measure(file.application.args.name, file, chosen))
     typer.echo(score.summary())
     _write(json_file, score.as_json())
+
+
+@app.command()
+def load(
+    quick: Annotated[bool, typer.Option(help="Fewer sessions, turns and tokens.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+    sessions: Annotated[
+        list[int] | None, typer.Option(min=1, max=256, help="Numbers of sessions to measure.")
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns of each way.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
+    ] = None,
+) -> None:
+    """Measure plain decoding and Foredraft at 1 to 64 sessions at once, in turn."""
+    from bench.load.points import as_markdown as as_load_table
+    from bench.load.run import QUICK, LoadPlan, measure
+
+    chosen = QUICK if quick else LoadPlan()
+    chosen = replace(
+        chosen, sessions=tuple(sessions or chosen.sessions), turns=turns or chosen.turns
+    )
+    if config is None:
+        pairs, left_out = standard_pairs(quick=False)
+    else:
+        pair, left_out = load_pair(None, config, quick=False)
+        pairs = [pair]
+    for line in left_out:
+        typer.echo(line, err=True)
+    points = asyncio.run(measure(pairs, chosen, lambda point: typer.echo(str(point), err=True)))
+    found = {"rows": [asdict(point) for point in points]}
+    _report("load", as_load_table(points), found, json_file)
+    try:
+        from bench.load.picture import draw
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        typer.echo("no picture: that needs pip install 'foredraft[bench]'", err=True)
+    else:
+        draw((json_file or RESULTS / "load.json").with_suffix(".png"), points)
 
 
 @app.command()
@@ -123,6 +168,14 @@ def papers(
         raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
     plan = QUICK if quick else FULL
     asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo, only))
+
+
+def _report(name: str, table: str, found: dict[str, Any], json_file: Path | None) -> None:
+    """Print a table; write what was found, and without a file to write it to the table, too."""
+    Console(highlight=False, soft_wrap=True).print(table)
+    _write(json_file or RESULTS / f"{name}.json", found)
+    if json_file is None:
+        (RESULTS / f"{name}.md").write_text(table)
 
 
 def _write(file: Path, found: dict[str, Any]) -> None:

@@ -84,8 +84,8 @@ def find(option: Path | None) -> Path:
     if path is None:
         raise ConfigError(
             f"{option or 'llama-server'} is no program: build it from llama.cpp and name it by "
-            "--llama-server",
-            param="llama_server",
+            "--server",
+            param="server",
         )
     return Path(path)
 

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from drafter_service.proposals.lattice import BlockScores, Floats, Ints
-from drafter_service.proposals.proposals import process_rows, shared_noise, walk
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.proposals import log_odds, walk
 from foredraft.types import SamplingParams
 
 MASK = -1
@@ -68,23 +68,6 @@ class Denoiser:
             filled[fixed] = np.array(path)[fixed]
             scores = yield Pass(text, num_slots, tuple(filled.tolist()))
         return scores
-
-
-def log_odds(scores: BlockScores, columns: Ints, sampling: SamplingParams, position: int) -> Floats:
-    """Return log P(slot j, at position + j, takes candidate columns[j] after the one before), [d].
-
-    columns [d] are a path over the first d slots. P is the softmax over slot j's candidates of
-    log q + edge, above temperature 0 with the target's T, filters and noise: what its own draw will
-    likeliest be.
-    """
-    slots = np.arange(len(columns))
-    logits = scores.log_q[slots]
-    if scores.edge is not None:
-        # Slot 0's rows are all alike.
-        logits = logits + scores.edge[slots, np.roll(columns, 1)]
-    odds = process_rows(logits, sampling) + shared_noise(scores, sampling, position)[slots]
-    odds = odds - odds.max(1, keepdims=True)
-    return np.asarray(odds[slots, columns] - np.log(np.exp(odds).sum(1)))
 
 
 def least_confidence(

@@ -7,7 +7,7 @@ which is exact for every proposal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from drafter_service.proposals.lattice import (
     NEVER,
     BlockScores,
     Floats,
+    Ints,
     generated_len,
 )
 from drafter_service.proposals.path_search import PathSearch
@@ -32,7 +33,8 @@ class Drafted:
 
     A path's tokens end at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is
     where the pass had no slot for it. parents are empty for a path; a tree's guess is for the token
-    after its first branch. q[i] is what token i was drawn from; empty if one-hot.
+    after its first branch. q[i] is what token i was drawn from; empty if one-hot. expected[i] is
+    the estimated probability that the target's own text runs through token i; empty if unknown.
     """
 
     tokens: tuple[int, ...]
@@ -40,6 +42,7 @@ class Drafted:
     bonus_guess: int
     parents: tuple[int, ...] = ()
     q: tuple[Candidates, ...] = ()
+    expected: tuple[float, ...] = ()
 
 
 def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
@@ -57,7 +60,7 @@ def coupled_path(
     agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
     """
     path, _ = walk(scores, sampling, position, eos)
-    return split_path(path, scores, num_tokens, eos)
+    return estimated(split_path(path, scores, num_tokens, eos), scores, sampling, position)
 
 
 def walk(
@@ -99,7 +102,7 @@ def cps_path(
         allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
         noise = np.where(allowed, noise, NEVER)
     path = search(scores, noise, context, sampling.temperature, eos)
-    return split_path(path, scores, num_tokens, eos)
+    return estimated(split_path(path, scores, num_tokens, eos), scores, sampling, len(context))
 
 
 def tree_block(
@@ -128,7 +131,8 @@ def tree_block(
     known = TreeScores(scores.tokens, logits, noise, exponent, text, seed)
     tree = search(known, num_tokens, params, eos)
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
-    return Drafted(tree.tokens, length, _guess(tree, known, eos), tree.parents)
+    guess, expected = _guess(tree, known, eos), tuple(min(mass, 1.0) for mass in tree.mass)
+    return Drafted(tree.tokens, length, guess, tree.parents, expected=expected)
 
 
 def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
@@ -164,6 +168,32 @@ def shared_noise(
         return np.zeros(scores.tokens.shape)
     positions = np.arange(position, position + len(scores.tokens), dtype=np.int64)
     return noise_of(sampling.seed, positions, scores.tokens)
+
+
+def estimated(
+    drafted: Drafted, scores: BlockScores, sampling: SamplingParams, position: int
+) -> Drafted:
+    """Return a path with the products of its tokens' probabilities (log_odds) as expected."""
+    columns = (scores.tokens[: len(drafted.tokens)] == np.array(drafted.tokens)[:, None]).argmax(1)
+    along = np.cumsum(log_odds(scores, columns, sampling, position))
+    return replace(drafted, expected=tuple(np.minimum(np.exp(along), 1.0).tolist()))
+
+
+def log_odds(scores: BlockScores, columns: Ints, sampling: SamplingParams, position: int) -> Floats:
+    """Return log P(slot j, at position + j, takes candidate columns[j] after the one before), [d].
+
+    columns [d] are a path over the first d slots. P is the softmax over slot j's candidates of
+    log q + edge, above temperature 0 with the target's T, filters and noise: what its own draw will
+    likeliest be.
+    """
+    slots = np.arange(len(columns))
+    logits = scores.log_q[slots]
+    if scores.edge is not None:
+        # Slot 0's rows are all alike.
+        logits = logits + scores.edge[slots, np.roll(columns, 1)]
+    odds = process_rows(logits, sampling) + shared_noise(scores, sampling, position)[slots]
+    odds = odds - odds.max(1, keepdims=True)
+    return np.asarray(odds[slots, columns] - np.log(np.exp(odds).sum(1)))
 
 
 def process(logits: Floats, sampling: SamplingParams) -> Floats:

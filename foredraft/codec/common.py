@@ -14,10 +14,12 @@ from typing import TypeVar
 from foredraft import limits
 from foredraft.errors import InvalidRequest
 from foredraft.types import (
+    NO_PRICE,
     Base,
     Candidates,
     LogitsParams,
     ModelInfo,
+    Price,
     SamplingParams,
     Timings,
     TokenLogprobs,
@@ -145,6 +147,18 @@ def timings_to_pb(t: Timings) -> common_pb2.Timings:
 
 def timings_from_pb(m: common_pb2.Timings) -> Timings:
     return Timings(m.queue_us, m.compute_us, m.batch_rows)
+
+
+def price_to_pb(p: Price) -> common_pb2.Price | None:
+    if p == NO_PRICE:
+        return None
+    return common_pb2.Price(sessions=p.sessions, pass_s=p.pass_s, row_s=p.row_s, draft_s=p.draft_s)
+
+
+def price_from_pb(m: common_pb2.Price) -> Price:
+    for name, value in (("pass_s", m.pass_s), ("row_s", m.row_s), ("draft_s", m.draft_s)):
+        limits.check_range(f"price.{name}", value, 0, limits.MAX_PASS_S)
+    return Price(m.sessions, m.pass_s, m.row_s, m.draft_s)
 
 
 def named(field: str, kind: type[Name], name: str) -> Name:

@@ -115,6 +115,7 @@ def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
         bonus_guess=b.bonus_guess if b.bonus_guess >= 0 else None,
         timings=timings_to_pb(b.timings),
         q=candidates_to_pb(b.q),
+        expected=b.expected,
     )
 
 
@@ -130,4 +131,5 @@ def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
         m.bonus_guess if m.HasField("bonus_guess") else -1,
         timings_from_pb(m.timings),
         candidates_from_pb(m.q, m.tokens),
+        limits.checked_expected("expected", m.expected, len(m.tokens)),
     )

@@ -15,6 +15,8 @@ from foredraft.codec.common import (
     logprobs_from_pb,
     logprobs_to_pb,
     named,
+    price_from_pb,
+    price_to_pb,
     sampling_from_pb,
     sampling_to_pb,
     timings_from_pb,
@@ -91,6 +93,8 @@ def round_to_pb(r: Round) -> verifier_pb2.Round:
         plain_steps=r.plain_steps,
         parents=r.parents,
         q=candidates_to_pb(r.q),
+        expected=r.expected,
+        no_features=r.no_features,
     )
 
 
@@ -105,6 +109,8 @@ def round_from_pb(m: verifier_pb2.Round) -> Round:
         m.plain_steps,
         tuple(m.parents),
         candidates_from_pb(m.q, m.draft),
+        limits.checked_expected("expected", m.expected, len(m.draft)),
+        m.no_features,
     )
 
 
@@ -119,6 +125,8 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         prompt_logprobs=[logprobs_to_pb(t) for t in v.prompt_logprobs],
         features=v.features,
         cached_tokens=v.cached_tokens,
+        left_out=v.left_out,
+        price=price_to_pb(v.price),
     )
 
 
@@ -132,6 +140,7 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
             "logprobs must be empty or have an entry for every token", param="logprobs"
         )
     limits.check_range("cached_tokens", m.cached_tokens, 0, limits.MAX_PREFIX)
+    limits.check_range("left_out", m.left_out, 0, limits.MAX_DRAFT)
     return Verdict(
         base_from_pb(m.base),
         m.accepted,
@@ -142,4 +151,6 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         tuple(logprobs_from_pb(t) for t in m.prompt_logprobs),
         m.features,
         m.cached_tokens,
+        m.left_out,
+        price_from_pb(m.price),
     )

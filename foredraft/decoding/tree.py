@@ -82,14 +82,12 @@ def follow(tokens: Sequence[int], parents: Sequence[int], text: Sequence[int]) -
     return None if left else at
 
 
-def below(
-    tokens: Sequence[int], parents: Sequence[int], node: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the (tokens, parents) of the tree that hangs from node, in the same order."""
+def below(parents: Sequence[int], node: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the (nodes, parents) of the tree that hangs from node, in the same order."""
     place = {node: ROOT}
     kept: list[int] = []
     for i, parent in enumerate(parents):
         if parent in place:
             place[i] = len(kept)
             kept.append(i)
-    return tuple(tokens[i] for i in kept), tuple(place[parents[i]] for i in kept)
+    return tuple(kept), tuple(place[parents[i]] for i in kept)

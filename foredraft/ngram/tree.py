@@ -37,16 +37,16 @@ class NgramParams:
 
 
 class NgramTree(NamedTuple):
-    """Nodes, likeliest first, with parents as in decoding.tree; expected is how many of them will
+    """Nodes, likeliest first, with parents as in decoding.tree; expected is how likely each is to
     be accepted, by the counts.
     """
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
-    expected: float
+    expected: tuple[float, ...]
 
 
-NOTHING = NgramTree((), (), 0.0)
+NOTHING = NgramTree((), (), ())
 
 
 def ngram_tree(
@@ -59,7 +59,7 @@ def ngram_tree(
     ngrams = NgramIndex(text, len(params.pseudocounts), params.window, _PLACES)
     tokens: list[int] = []
     parents: list[int] = []
-    expected = 0.0
+    expected: list[float] = []
     # (-mass, tie-break, parent, the branch with the token)
     heap: list[tuple[float, int, int, tuple[int, ...]]] = []
     pushed = 0
@@ -83,11 +83,12 @@ def ngram_tree(
         negative, _, parent, path = heappop(heap)
         tokens.append(path[-1])
         parents.append(parent)
-        expected -= negative
+        expected.append(-negative)
         if len(path) < params.depth and path[-1] not in stops:
             push(len(tokens) - 1, path, -negative)
-    found = NgramTree(tuple(tokens), tuple(parents), expected)
-    return found if tokens and expected >= params.min_expected_tokens else NOTHING
+    if not tokens or sum(expected) < params.min_expected_tokens:
+        return NOTHING
+    return NgramTree(tuple(tokens), tuple(parents), tuple(expected))
 
 
 def ngram_block(
@@ -110,4 +111,5 @@ def ngram_block(
         () if is_path(tree.parents) else tree.parents,
         NGRAM,
         generated_len=len(trunk) - stopped,
+        expected=tree.expected,
     )

@@ -120,6 +120,18 @@ class Timings(_message.Message):
     batch_rows: int
     def __init__(self, queue_us: _Optional[int] = ..., compute_us: _Optional[int] = ..., batch_rows: _Optional[int] = ...) -> None: ...
 
+class Price(_message.Message):
+    __slots__ = ("sessions", "pass_s", "row_s", "draft_s")
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    PASS_S_FIELD_NUMBER: _ClassVar[int]
+    ROW_S_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_S_FIELD_NUMBER: _ClassVar[int]
+    sessions: int
+    pass_s: float
+    row_s: float
+    draft_s: float
+    def __init__(self, sessions: _Optional[int] = ..., pass_s: _Optional[float] = ..., row_s: _Optional[float] = ..., draft_s: _Optional[float] = ...) -> None: ...
+
 class Draining(_message.Message):
     __slots__ = ("grace_ms",)
     GRACE_MS_FIELD_NUMBER: _ClassVar[int]

@@ -80,7 +80,7 @@ class DraftOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class DraftBlock(_message.Message):
-    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q")
+    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q", "expected")
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +89,7 @@ class DraftBlock(_message.Message):
     BONUS_GUESS_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     Q_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     tokens: _containers.RepeatedScalarFieldContainer[int]
     parents: _containers.RepeatedScalarFieldContainer[int]
@@ -97,4 +98,5 @@ class DraftBlock(_message.Message):
     bonus_guess: int
     timings: _common_pb2.Timings
     q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
+    expected: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ...) -> None: ...

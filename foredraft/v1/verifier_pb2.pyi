@@ -97,18 +97,22 @@ class VerifyOpen(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_from: _Optional[int] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("base", "draft", "plain_steps", "parents", "q")
+    __slots__ = ("base", "draft", "plain_steps", "parents", "q", "expected", "no_features")
     BASE_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     PLAIN_STEPS_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
     Q_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    NO_FEATURES_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     draft: _containers.RepeatedScalarFieldContainer[int]
     plain_steps: int
     parents: _containers.RepeatedScalarFieldContainer[int]
     q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ...) -> None: ...
+    expected: _containers.RepeatedScalarFieldContainer[float]
+    no_features: bool
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ..., no_features: _Optional[bool] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("opened", "verdict", "draining", "features", "led_round", "lease_ended")
@@ -159,7 +163,7 @@ class VerifyOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ...) -> None: ...
 
 class Verdict(_message.Message):
-    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs", "features", "cached_tokens")
+    __slots__ = ("base", "accepted", "next_tokens", "timings", "path", "logprobs", "prompt_logprobs", "features", "cached_tokens", "left_out", "price")
     BASE_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     NEXT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +173,8 @@ class Verdict(_message.Message):
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    PRICE_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     accepted: int
     next_tokens: _containers.RepeatedScalarFieldContainer[int]
@@ -178,4 +184,6 @@ class Verdict(_message.Message):
     prompt_logprobs: _containers.RepeatedCompositeFieldContainer[_common_pb2.TokenLogprobs]
     features: bytes
     cached_tokens: int
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., features: _Optional[bytes] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
+    left_out: int
+    price: _common_pb2.Price
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., accepted: _Optional[int] = ..., next_tokens: _Optional[_Iterable[int]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., path: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., prompt_logprobs: _Optional[_Iterable[_Union[_common_pb2.TokenLogprobs, _Mapping]]] = ..., features: _Optional[bytes] = ..., cached_tokens: _Optional[int] = ..., left_out: _Optional[int] = ..., price: _Optional[_Union[_common_pb2.Price, _Mapping]] = ...) -> None: ...

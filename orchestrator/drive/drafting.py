@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 # Requests unanswered at once: one for a prediction, and one just in time when that came out wrong.
 MAX_OUTSTANDING = 2
+# Plain rounds in a row, by choice, after which no features are computed for a drafter.
+_IDLE_ROUNDS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +45,10 @@ class _Pending:
 
 
 class Drafting:
-    """Requests drafts, k tokens long, and hands them to the session as they arrive."""
+    """Requests drafts, k tokens long, and hands them to the session as they arrive.
+
+    The controller begins with the state `start`; what it learns is saved for later sessions.
+    """
 
     def __init__(
         self,
@@ -54,7 +59,8 @@ class Drafting:
         config: OrchestratorConfig,
         closer: BackgroundCloser,
         clock: Callable[[], float],
-        start: ControllerState,
+        start: Any,
+        saved: ControllerState,
     ) -> None:
         self._port = port
         self._session = session
@@ -63,14 +69,15 @@ class Drafting:
         self._config = config
         self._closer = closer
         self._clock = clock
-        self._saved = start
-        self._state = start.start_state(controller)
+        self._saved = saved
+        self._state = start
         self._gate = RunAheadGate(config.run_ahead_min_hit_rate)
-        self._hit_rate = self._gate.start if start.hit_rate is None else start.hit_rate
+        self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
+        self._plain_rounds = 0
         self._pending: list[_Pending] = []
         # What the newest draft length was chosen by.
         self.decision = NO_DRAFT
@@ -82,7 +89,7 @@ class Drafting:
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
         none = self.refusal is not None or self._session.features_due
-        if none or self._controller.next_k(self._state) == 0:
+        if none or self._controller.next_k(self._state) == 0 or not (self._attached or self._pays):
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1
@@ -95,10 +102,25 @@ class Drafting:
     # The drafter's stream.
 
     def start(self) -> None:
-        """Attach a drafter in the background, if the controller can ever ask for a draft."""
-        if self._controller.max_k > 0:
+        """Attach a drafter in the background, if the controller asks for a draft."""
+        if self._pays:
             self._attaching = asyncio.create_task(self._attach())
             self._attaching.add_done_callback(_log_failure)
+
+    @property
+    def _attached(self) -> bool:
+        """Whether a drafter is there, or being looked for."""
+        looking = self._attaching is not None and not self._attaching.done()
+        return self._stream is not None or looking
+
+    @property
+    def _pays(self) -> bool:
+        """Whether a draft is wanted enough to attach a drafter."""
+        if self._controller.next_k(self._state) == 0:
+            return False
+        rows = self._session.rows_to_restart(self._saved.features)
+        left = self._session.tokens_left
+        return rows == 0 or self._controller.restart_pays(self._state, rows, left)
 
     async def settle(self) -> None:
         """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
@@ -111,7 +133,8 @@ class Drafting:
         """Start closing the stream and give up everything under way."""
         if self._attaching is not None:
             self._attaching.cancel()
-        self._saved.save(self._controller, self._state)
+        if self._controller.max_k > 0:
+            self._saved.save(self._controller, self._state)
         self._saved.hit_rate = self._hit_rate
         self._detach()
 
@@ -143,12 +166,16 @@ class Drafting:
             self._request(self._session.next_draft(self._next_k()))
 
     def _detach(self) -> None:
+        self._leave()
+        self._state = self._controller.initial()
+
+    def _leave(self) -> None:
+        """Close the drafter's stream, if there is one, and forget what it was asked for."""
         if self._stream is not None:
             self._closer.close(self._stream)
         self._stream = None
         self._session.drafter_lost()
         self._lease.drafter_closed()
-        self._state = self._controller.initial()
         pending, self._pending = self._pending, []
         for each in pending:
             each.task.cancel()
@@ -179,6 +206,12 @@ class Drafting:
             self._detach()
         if self._stream is not None and self._stream.draining:
             self._replace("it drains")
+        if not self._attached and self.refusal is None:
+            self._next_k()
+            self.start()
+        elif self._plain_rounds >= _IDLE_ROUNDS and self._session.end_features():
+            # Rows are cheaper without; to draft again, the text is read again.
+            self._leave()
         if any(pending.late for pending in self._pending):
             # A busy drafter is not asked for more, and a silent one is gone.
             if self._pending[0].sent_at + self._config.drafter_timeout_s < self._clock():
@@ -222,6 +255,8 @@ class Drafting:
     def observe(self, observation: Observation | None, cost: Cost | None) -> None:
         """Report to the controller how a draft fared, if there was one, and what the round took."""
         if cost is not None:
+            self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
+            self._saved.price = cost.price
             self._state = self._controller.spent(self._state, cost)
         if observation is not None:
             self._state = self._controller.update(self._state, observation)

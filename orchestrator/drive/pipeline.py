@@ -105,6 +105,9 @@ class _Run:
             config.controller(request.sampling) if request.speculate else PLAIN
         )
         drafts = controller.max_k > 0
+        start = state.start_state(controller) if drafts else controller.initial()
+        # A session that begins plainly asks for no features: they cost rows and bytes.
+        features = state.features if controller.next_k(start) > 0 else ""
         self._request = request
         self._config = config
         self._clock = clock
@@ -112,11 +115,12 @@ class _Run:
         self._stats = StatsAccumulator(decoding_mode(request, config))
         self._held_back: StepEvent | None = None
         self._closer = closer = BackgroundCloser()
-        self._session = session = Session(
-            request, state.features if drafts else "", config.ngram.params if drafts else None
-        )
+        ngram = config.ngram.params if drafts else None
+        self._session = session = Session(request, features, ngram)
         self._lease = lease = LeaseClient(session, config)
-        self._drafting = Drafting(drafter, session, lease, controller, config, closer, clock, state)
+        self._drafting = Drafting(
+            drafter, session, lease, controller, config, closer, clock, start, state
+        )
         self._verifying = Verifying(verifier, session, lease, config, controller.max_k, closer)
 
     async def drive(self, emit: Emit) -> None:
@@ -181,7 +185,9 @@ class _Run:
     def _account(self, turn: _Turn) -> None:
         """Learn from a round, have the next one's draft made, and hold back the round's event."""
         step, seen = turn.step, turn.step.observation
-        cost = Cost(seen.requested_k if seen else 0, len(step.tokens), turn.seconds)
+        away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
+        offered, tokens = len(step.request.draft), len(step.tokens)
+        cost = Cost(turn.decision.k, offered, step.bought, tokens, turn.seconds, away_s, step.price)
         # The reading of the prompt is in the first round's time.
         self._drafting.observe(seen, None if self._stats.rounds == 0 else cost)
         self._drafting.prepare()
@@ -189,6 +195,8 @@ class _Run:
             round=step.request.base.round,
             num_draft_tokens=len(step.request.draft),
             num_accepted=step.num_accepted,
+            num_bought=step.bought,
+            price=step.price,
             ngram=step.ngram,
             ran_ahead=step.ran_ahead,
             hit=step.hit,

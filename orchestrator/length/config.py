@@ -105,16 +105,11 @@ class GoodputConfig(StrictModel):
         lt=1,
         description="Acceptance probability of a token after accepted ones, before any was seen.",
     )
-    probe_rounds: int = Field(
-        default=8, ge=1, description="Drafted rounds before plain decoding is measured once."
-    )
-    probe_tokens: int = Field(
-        default=96, ge=1, description="Tokens of plain decoding before a draft is tried again."
-    )
-    margin: float = Field(
-        default=1.2,
-        ge=1,
-        description="Factor by which plain decoding must be faster than drafts to be chosen.",
+    probe_share: float = Field(
+        default=0.01,
+        gt=0,
+        le=1,
+        description="Share of plainly decoded tokens that trying drafts again may cost.",
     )
 
     @model_validator(mode="after")
@@ -128,10 +123,7 @@ class GoodputConfig(StrictModel):
         return GoodputController(
             tuple(sorted(set(self.lengths))),
             self.prior,
-            PLAIN_STEPS,
-            self.probe_rounds,
-            self.probe_tokens,
-            self.margin,
+            self.probe_share,
         )
 
 

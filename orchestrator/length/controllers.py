@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import Protocol, TypeVar
+
+from foredraft.types import NO_PRICE, Price
 
 S = TypeVar("S")
 
@@ -28,11 +30,19 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one round took: draft tokens requested (0: plain), tokens committed, seconds."""
+    """What one round took, of which k tokens were to be drafted (0: plain decoding).
 
-    requested_k: int
+    So many draft tokens were offered to the verifier, and bought; it committed so many tokens.
+    away_s of its seconds were outside the verifier's passes; price is what the next one goes by.
+    """
+
+    k: int
+    offered: int
+    bought: int
     tokens: int
     seconds: float
+    away_s: float
+    price: Price = NO_PRICE
 
 
 class DraftLengthController(Protocol[S]):
@@ -42,12 +52,16 @@ class DraftLengthController(Protocol[S]):
     def max_k(self) -> int:
         """The largest k that next_k can return."""
 
-    @property
-    def learns(self) -> bool:
-        """Whether a session may start from what another one of its kind ended with."""
-
     def initial(self) -> S:
         """Return the state before the first block."""
+
+    def resumed(self, saved: S, price: Price) -> tuple[S, S]:
+        """Return what a session starts with, once others of its kind have ended, and what it leaves
+        for the next one; price is the verifier's newest.
+        """
+
+    def ended(self, saved: S, state: S) -> S:
+        """Return what is kept of a session that ended with state, saved being there already."""
 
     def update(self, state: S, observation: Observation) -> S:
         """Return the state after one more block."""
@@ -57,6 +71,9 @@ class DraftLengthController(Protocol[S]):
 
     def next_k(self, state: S) -> int:
         """Return the number of tokens to draft next; 0 means plain decoding."""
+
+    def restart_pays(self, state: S, rows: int, tokens_left: int) -> bool:
+        """Return whether drafts for the tokens left are worth reading so many rows again."""
 
     def explain(self, state: S) -> str:
         """Return in a few words why next_k is what it is."""
@@ -80,14 +97,18 @@ class DiffuSpecController:
     rho: float
     delta: float
 
-    learns: ClassVar[bool] = False
-
     @property
     def max_k(self) -> int:
         return self.k_max
 
     def initial(self) -> DiffuSpecState:
         return DiffuSpecState(0.0, 0.0, self.k_max)
+
+    def resumed(self, saved: DiffuSpecState, price: Price) -> tuple[DiffuSpecState, DiffuSpecState]:
+        return self.initial(), saved
+
+    def ended(self, saved: DiffuSpecState, state: DiffuSpecState) -> DiffuSpecState:
+        return saved
 
     def update(self, state: DiffuSpecState, observation: Observation) -> DiffuSpecState:
         # Eq. 8 caps L_gen at k_t; once more here, to keep a drafter's nonsense out of the averages.
@@ -102,6 +123,9 @@ class DiffuSpecController:
 
     def next_k(self, state: DiffuSpecState) -> int:
         return state.k
+
+    def restart_pays(self, state: DiffuSpecState, rows: int, tokens_left: int) -> bool:
+        return True
 
     def explain(self, state: DiffuSpecState) -> str:
         grows = f" + {self.delta:g}" if state.accepted >= state.generated else ""
@@ -130,14 +154,20 @@ class AcceptanceController:
     rho: float
     delta: float
 
-    learns: ClassVar[bool] = False
-
     @property
     def max_k(self) -> int:
         return self.k_max
 
     def initial(self) -> AcceptanceState:
         return AcceptanceState(self.k_start - self.delta, self.k_start)
+
+    def resumed(
+        self, saved: AcceptanceState, price: Price
+    ) -> tuple[AcceptanceState, AcceptanceState]:
+        return self.initial(), saved
+
+    def ended(self, saved: AcceptanceState, state: AcceptanceState) -> AcceptanceState:
+        return saved
 
     def update(self, state: AcceptanceState, observation: Observation) -> AcceptanceState:
         accepted = (1 - self.rho) * state.accepted + self.rho * observation.accepted
@@ -150,6 +180,9 @@ class AcceptanceController:
     def next_k(self, state: AcceptanceState) -> int:
         return state.k
 
+    def restart_pays(self, state: AcceptanceState, rows: int, tokens_left: int) -> bool:
+        return True
+
     def explain(self, state: AcceptanceState) -> str:
         return f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
 
@@ -160,13 +193,17 @@ class FixedController:
 
     k: int
 
-    learns: ClassVar[bool] = False
-
     @property
     def max_k(self) -> int:
         return self.k
 
     def initial(self) -> None:
+        return None
+
+    def resumed(self, saved: None, price: Price) -> tuple[None, None]:
+        return None, None
+
+    def ended(self, saved: None, state: None) -> None:
         return None
 
     def update(self, state: None, observation: Observation) -> None:
@@ -177,6 +214,9 @@ class FixedController:
 
     def next_k(self, state: None) -> int:
         return self.k
+
+    def restart_pays(self, state: None, rows: int, tokens_left: int) -> bool:
+        return True
 
     def explain(self, state: None) -> str:
         return "fixed"

@@ -1,9 +1,9 @@
 """The goodput controller: the draft length with the most committed tokens per second. Pure.
 
 The goodput of a draft length k is G(k) = T(k) / S(k): the tokens that a round commits over the
-seconds that it takes. Both are estimated from the session's own rounds, so the queue at the
-drafter, the round trip and run-ahead hits are in them, and so is a proposal that drafts fewer than
-k tokens.
+seconds that it takes. Tokens are estimated from the session's own rounds, so run-ahead hits are in
+them, and so is a proposal that drafts fewer than k tokens; seconds from its rounds and from the
+verifier's prices.
 
 Tokens: T(k) = 1 + r (a_0 + a_1 + ... + a_(k-1)). The 1 is the correction or the bonus token.
 
@@ -19,97 +19,108 @@ Tokens: T(k) = 1 + r (a_0 + a_1 + ... + a_(k-1)). The 1 is the correction or the
 A shorter block is the beginning of a longer one, of a tree as of a path, so a block of k tokens is
 an observation of the positions below k; those from k on are unobserved, not rejected.
 
-Seconds: S(k) = s + b (k - m) with m and s the means of k and seconds over drafted rounds, and
-      b = max(0, (C + SLOPE_WEIGHT PRIOR_SLOPE s) / (V + SLOPE_WEIGHT)),
-V and C being the summed squares of k - m and products with seconds - s: least squares, drawn to a
-prior slope until lengths have varied enough. Plain rounds have a line of their own, over tokens.
+Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
+
+- k stands for the tokens that the verifier buys of the draft, in the share of late.
+- C is the time of a pass over one row of each of the n sessions that share it, c what one more row
+  adds to it, d what a drafted round's draft and messages take from the passes of the others: the
+  verifier's price, which comes with each verdict. A second of a pass is a second of every session
+  in it: so what k rows and a draft add counts n times.
+- A is the session's time outside the passes that decide its rounds: the draft, the messages, the
+  wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
+  plain rounds, for each of their tokens.
+
+S(k) is multiplied by e, if that is more than 1: the seconds that recent drafted rounds took for
+each of their tokens, against what T and S had predicted. No model of a machine that all parts share
+is exact, and where it errs, plain decoding is to win.
+
+T(k) / S(k) > 1 / S(0) holds if and only if a draft adds more tokens than all sessions together
+would have committed in the seconds that it takes: so no session drafts at the others' expense, and
+with k = 0 the drafter has no work.
 
 Every estimate fades by a factor with each observation, so that it follows a text, or a machine,
-that changes. Length 0, plain decoding, is one of the choices: G(0) = n / S(n) for rounds of n
-tokens.
+that changes. While nothing is drafted, the acceptance may change unseen: a draft is tried again as
+soon as what it is expected to lose is a small share of the tokens since the last one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
 
+from foredraft.types import NO_PRICE, Price
 from orchestrator.length.controllers import Cost, Observation
 
-# How fast r forgets: text changes within a session, about the last 50 blocks count.
+# How fast r and A forget: text changes within a session, about the last 50 blocks count.
 _RECENT_FADE = 0.98
-# How fast a_i and S forget: small differences of noisy figures, about the last 500 count.
+# How fast a_i forgets: small differences of noisy figures, about the last 500 count.
 _SLOW_FADE = 0.998
-# The weights of the priors: of r = 1 in accepted tokens, of a_i in blocks, of b in squared tokens.
+# The weights of the priors: of r = 1 in accepted tokens, of a_i in blocks, of A = C in rounds.
 _RECENT_WEIGHT = 4.0
 _POSITION_WEIGHT = 12.0
-_SLOPE_WEIGHT = 100.0
-# The prior of b: what one more draft token costs, as a share of the round.
-_PRIOR_SLOPE = 0.02
-# At first every length is measured so often; later another than the best every so many rounds.
-_SWEEPS = 3
-_REMEASURE_EVERY = 32
+_AWAY_WEIGHT = 1.0
+# The weight of the prior that e is 1, in rounds of one token.
+_SLOWER_WEIGHT = 8.0
+# The weight of the prior that all is bought, in tokens.
+_BOUGHT_WEIGHT = 4.0
+# A try lasts until the verdict of the first round is here: of a lease, more have begun by then.
+_PROBE_ROUNDS = 3
+# Every so many drafted rounds the longest draft is tried, which observes all positions.
+_LONGEST_EVERY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """The fading sums of a least-squares line seconds = s + b (n - m)."""
+class Mean:
+    """The fading sums of a weighted mean."""
 
     weight: float = 0.0
-    n: float = 0.0
-    nn: float = 0.0
-    s: float = 0.0
-    ns: float = 0.0
+    total: float = 0.0
 
-    def observe(self, n: float, seconds: float) -> Line:
-        """Return the line after one more measurement."""
-        old = (_SLOW_FADE * x for x in (self.weight, self.n, self.nn, self.s, self.ns))
-        new = (1.0, n, n * n, seconds, n * seconds)
-        return Line(*(a + b for a, b in zip(old, new, strict=True)))
+    def observe(self, total: float, weight: float = 1.0) -> Mean:
+        """Return the mean after one more observation of so much weight."""
+        return Mean(_RECENT_FADE * self.weight + weight, _RECENT_FADE * self.total + total)
 
-    def at(self, n: float) -> float:
-        """Return the expected seconds at n; there must have been a measurement."""
-        mean_n, mean_s = self.n / self.weight, self.s / self.weight
-        variance = self.nn - self.weight * mean_n**2
-        covariance = self.ns - self.weight * mean_n * mean_s
-        prior = _PRIOR_SLOPE * mean_s
-        slope = max(0.0, (covariance + _SLOPE_WEIGHT * prior) / (variance + _SLOPE_WEIGHT))
-        return max(1e-9, mean_s + slope * (n - mean_n))
+    def halved(self) -> Mean:
+        """Return the same mean of half the weight."""
+        return Mean(self.weight / 2, self.total / 2)
+
+    def value(self, prior: float, weight: float) -> float:
+        """Return the mean of what was observed and a prior of some weight."""
+        whole = self.weight + weight
+        return (self.total + weight * prior) / whole if whole else prior
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputState:
-    """positions holds (A_i, E_i), recent (A, E); drafted and plain are the two lines of seconds.
+    """positions holds (A_i, E_i), recent (A, E); away is A, plain_away A_0, bought the share of
+    offered tokens that is bought, slower is e; price is the newest.
 
-    rounds counts the drafted rounds, plain_tokens those committed plainly since the last one.
+    rounds counts the drafted rounds, plain_tokens those committed plainly since the last one;
+    started says that the session had a drafted round.
     """
 
     positions: tuple[tuple[float, float], ...]
     recent: tuple[float, float] = (0.0, 0.0)
-    drafted: Line = Line()
-    plain: Line = Line()
+    away: Mean = Mean()
+    plain_away: Mean = Mean()
+    bought: Mean = Mean()
+    slower: Mean = Mean()
+    price: Price = NO_PRICE
     rounds: int = 0
     plain_tokens: int = 0
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputController:
     """Picks among lengths by expected tokens per second; prior is p.
 
-    Plain decoding must win by the factor margin: text changes, and a session that drafts notices
-    sooner. After probe_tokens tokens of plain decoding a draft is tried again; plain decoding, with
-    plain_steps tokens a round, is measured once after probe_rounds rounds.
+    probe_share is the share of the tokens decoded plainly that trying a draft again may cost.
     """
 
     lengths: tuple[int, ...]
     prior: float
-    plain_steps: int
-    probe_rounds: int
-    probe_tokens: int
-    margin: float
-
-    learns: ClassVar[bool] = True
+    probe_share: float
 
     @property
     def max_k(self) -> int:
@@ -117,6 +128,23 @@ class GoodputController:
 
     def initial(self) -> GoodputState:
         return GoodputState(((0.0, 0.0),) * self.max_k)
+
+    def resumed(self, saved: GoodputState, price: Price) -> tuple[GoodputState, GoodputState]:
+        # Another text, at another time: half of what is known of the last one's counts. The tokens
+        # that a draft may be tried for go to one session, so that not all try at once.
+        accepted, expected = saved.recent
+        start = replace(
+            saved,
+            recent=(accepted / 2, expected / 2),
+            away=saved.away.halved(),
+            slower=saved.slower.halved(),
+            price=price,
+            started=False,
+        )
+        return start, replace(saved, plain_tokens=0)
+
+    def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
+        return replace(state, plain_tokens=saved.plain_tokens + state.plain_tokens)
 
     def update(self, state: GoodputState, observation: Observation) -> GoodputState:
         k = min(observation.requested_k, self.max_k)
@@ -133,23 +161,71 @@ class GoodputController:
         return replace(state, positions=tuple(positions), recent=recent)
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
-        if cost.requested_k:
-            drafted = state.drafted.observe(cost.requested_k, cost.seconds)
-            return replace(state, drafted=drafted, rounds=state.rounds + 1, plain_tokens=0)
-        plain = state.plain.observe(cost.tokens, cost.seconds)
-        return replace(state, plain=plain, plain_tokens=state.plain_tokens + cost.tokens)
+        state = replace(state, price=cost.price)
+        if cost.offered:
+            # A session's first one waits for connections and caches, too.
+            return replace(
+                state,
+                away=state.away.observe(cost.away_s) if state.started else state.away,
+                bought=state.bought.observe(cost.bought, cost.offered),
+                slower=self._slower(state, cost) if state.started else state.slower,
+                rounds=state.rounds + 1,
+                plain_tokens=0,
+                started=True,
+            )
+        if cost.k:
+            # A draft was wanted and did not come: no round of plain decoding.
+            return state
+        away = state.plain_away.observe(cost.away_s, cost.tokens)
+        return replace(state, plain_away=away, plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:
         return self._choice(state)[0]
+
+    def restart_pays(self, state: GoodputState, rows: int, tokens_left: int) -> bool:
+        k, price = self.next_k(state), state.price
+        tokens = self.expected(state)[self._bought(state, k)]
+        saved_s = self.seconds(state, 0) - self.seconds(state, k) / tokens
+        return saved_s * tokens_left > max(1, price.sessions) * rows * price.row_s
 
     def explain(self, state: GoodputState) -> str:
         return self._choice(state)[1]
 
     def expected(self, state: GoodputState) -> list[float]:
-        """Return T(k), the expected number of tokens that a round commits, for k from 0 on."""
+        """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
         relative = _relative_acceptance(state)
         gains = (relative * a for a in self._position_acceptance(state))
         return list(accumulate(gains, initial=1.0))
+
+    def seconds(self, state: GoodputState, k: int) -> float:
+        """Return S(k)."""
+        price = state.price
+        if k == 0:
+            return max(1e-9, state.plain_away.value(0.0, 0.0) + price.pass_s)
+        # Never below 1: what a draft costs others is not in the session's own time.
+        slower = max(1.0, state.slower.value(1.0, _SLOWER_WEIGHT * self._predicted(state, k)))
+        return slower * self._predicted(state, k)
+
+    def _predicted(self, state: GoodputState, k: int) -> float:
+        """Return S(k) as the prices have it, without e."""
+        price, n = state.price, max(1, state.price.sessions)
+        away = state.away.value(price.pass_s, _AWAY_WEIGHT)
+        rows = self._bought(state, k)
+        return max(1e-9, away + price.pass_s + n * rows * price.row_s + (n - 1) * price.draft_s)
+
+    def _slower(self, state: GoodputState, cost: Cost) -> Mean:
+        """Return e after a drafted round."""
+        k = min(cost.k, self.max_k)
+        if not k or state.price == NO_PRICE:
+            return state.slower
+        tokens = self.expected(state)[self._bought(state, k)]
+        return state.slower.observe(
+            cost.seconds * tokens, self._predicted(state, k) * max(1, cost.tokens)
+        )
+
+    def _bought(self, state: GoodputState, k: int) -> int:
+        """Return how many of k offered tokens the verifier buys."""
+        return round(k * state.bought.value(1.0, _BOUGHT_WEIGHT))
 
     def _position_acceptance(self, state: GoodputState) -> list[float]:
         """Return a_i for every position."""
@@ -162,34 +238,27 @@ class GoodputController:
 
     def _choice(self, state: GoodputState) -> tuple[int, str]:
         """Return the next k and the reason."""
-        drafting = [k for k in self.lengths if k > 0]
-        if state.rounds < _SWEEPS * len(drafting):
-            # From the middle on, so that the first guess is not far off.
-            return drafting[(state.rounds + len(drafting) // 2) % len(drafting)], "is measured"
-        tokens = self.expected(state)
-        goodput = {k: tokens[k] / state.drafted.at(k) for k in drafting}
-        best = max(goodput, key=goodput.__getitem__)
-        expected = f"{goodput[best]:.0f} tokens/s with {best} drafted"
+        bought = self.expected(state)
+        tokens = [bought[self._bought(state, k)] for k in range(self.max_k + 1)]
+        seconds = {k: self.seconds(state, k) for k in self.lengths}
+        best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
         if 0 in self.lengths:
-            if not state.plain.weight and state.rounds >= self.probe_rounds:
-                return 0, "plain decoding is measured"
-            plain = self._plain_goodput(state)
-            if plain > self.margin * goodput[best]:
-                if state.plain_tokens >= self.probe_tokens:
-                    return best, "a draft is tried again"
-                return 0, f"{plain:.0f} tokens/s plainly, {expected}"
-            expected += f", {plain:.0f} plainly"
-        if state.rounds % _REMEASURE_EVERY:
-            return best, expected
-        # The longest is an observation of all others, if it is not itself the one in use.
-        other = drafting[len(drafting) // 2] if best == drafting[-1] else drafting[-1]
-        return other, "is measured again"
-
-    def _plain_goodput(self, state: GoodputState) -> float:
-        """Return G(0), 0 before plain decoding was measured."""
-        if not state.plain.weight:
-            return 0.0
-        return self.plain_steps / state.plain.at(self.plain_steps)
+            # What plain decoding commits in the time of a drafted round, less what that commits.
+            loss = seconds[best] / seconds[0] - tokens[best]
+            probed = self.probe_share * state.plain_tokens / _PROBE_ROUNDS
+            reason = (
+                f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted, "
+                f"one in {1e3 * seconds[0]:.1f} ms plainly"
+            )
+            if loss > 0 and loss > probed:
+                return 0, reason
+            if loss > 0:
+                return best, "a draft is tried again"
+        else:
+            reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms"
+        if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
+            return self.max_k, "all positions are observed"
+        return best, reason
 
 
 def _relative_acceptance(state: GoodputState) -> float:

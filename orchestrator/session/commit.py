@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat, starmap
 
 from foredraft.decoding.outcomes import predict
 from foredraft.decoding.tree import ROOT, explicit, is_branch
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import Committed, FinishReason, Origin, Round, TokenLogprobs, Verdict
+from foredraft.types import Committed, FinishReason, Origin, Price, Round, TokenLogprobs, Verdict
 from orchestrator.length.controllers import Observation
 from orchestrator.session.drafts import Draft
 
@@ -19,8 +20,9 @@ class Step:
 
     num_accepted counts the committed draft tokens; ngram says that the draft was made of the text's
     n-grams. observation is None for a plain round. ran_ahead says that a draft was requested
-    meanwhile, hit that the outcome was one that it was requested for. cached_tokens of the prompt
-    were not read for this request; the first step has them.
+    meanwhile, hit that the outcome was one that it was requested for. Of the draft `bought` tokens
+    were verified, at this price. cached_tokens of the prompt were not read for this request; the
+    first step has them.
     """
 
     request: Round
@@ -30,6 +32,8 @@ class Step:
     observation: Observation | None
     ran_ahead: bool
     hit: bool
+    bought: int
+    price: Price
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
 
@@ -54,9 +58,13 @@ class Commit:
 def check(request: Round, verdict: Verdict, vocab_size: int) -> None:
     """Raise CorruptModelOutput if the verdict says more than the round asked for."""
     most = 1 if request.draft else request.plain_steps
-    if not (0 <= verdict.accepted <= len(request.draft) and 1 <= len(verdict.next_tokens) <= most):
+    bought = len(request.draft) - verdict.left_out
+    if not (
+        0 <= verdict.accepted <= bought <= len(request.draft)
+        and 1 <= len(verdict.next_tokens) <= most
+    ):
         raise CorruptModelOutput("the verifier answered more tokens than the round asked for")
-    if not is_branch(verdict.kept, explicit(request.parents, len(request.draft))):
+    if not is_branch(verdict.kept, _bought(request, verdict)):
         raise CorruptModelOutput("the verifier accepted tokens that do not follow each other")
     if not 0 <= min(verdict.next_tokens) <= max(verdict.next_tokens) < vocab_size:
         raise CorruptModelOutput("the verifier answered a token outside its vocabulary")
@@ -89,18 +97,33 @@ def _first_origin(request: Round, verdict: Verdict) -> Origin:
     """Return how the first token after the accepted ones came about."""
     if not request.draft:
         return Origin.PLAIN
-    parents = explicit(request.parents, len(request.draft))
+    parents = _bought(request, verdict)
     end = verdict.kept[-1] if verdict.kept else ROOT
     return Origin.CORRECTION if end in parents else Origin.BONUS
 
 
-def observed(draft: Draft, request: Round, verdict: Verdict, num_accepted: int) -> Observation:
-    """Return what a round's draft came to, of which so many tokens were committed."""
+def _bought(request: Round, verdict: Verdict) -> Sequence[int]:
+    """Return the parents of the draft tokens that were verified."""
+    count = len(request.draft)
+    return explicit(request.parents, count)[: count - verdict.left_out]
+
+
+def observed(
+    draft: Draft, request: Round, verdict: Verdict, num_accepted: int
+) -> Observation | None:
+    """Return what a round's draft came to, of which so many tokens were committed.
+
+    None if none of it was verified.
+    """
+    bought = len(request.draft) - verdict.left_out
+    if not bought:
+        return None
     places = (draft.trimmed + node for node in verdict.kept[:num_accepted])
     tokens = (*(request.draft[node] for node in verdict.kept), *verdict.next_tokens)
     outcomes = predict(request, draft.bonus_guess)
+    # What was not bought was not observed; what the drafter left out was.
     return Observation(
-        draft.requested_k,
+        draft.trimmed + bought if verdict.left_out else draft.requested_k,
         draft.block.generated_len,
         draft.trimmed + num_accepted,
         predicted=any(tokens[: len(o.tokens)] == o.tokens for o in outcomes) if outcomes else None,

@@ -58,4 +58,5 @@ def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
         # A guess follows the whole first branch, which may have been cut.
         bonus_guess=-1,
         q=tuple(block.q[node] for node in kept) if block.q else (),
+        expected=tuple(block.expected[node] for node in kept) if block.expected else (),
     )

@@ -22,9 +22,10 @@ V = TypeVar("V")
 class Draft:
     """The part of a block that is still ahead of the committed tokens.
 
-    tokens, parents and q are what to verify. requested_k tokens were requested at most; trimmed
-    counts the block's tokens that were committed meanwhile; bonus_guess is the drafter's guess of
-    the token after the first branch, -1 if there is none, or the committed tokens left that branch.
+    tokens, parents, q and expected are what to verify. requested_k tokens were requested at most;
+    trimmed counts the block's tokens that were committed meanwhile; bonus_guess is the drafter's
+    guess of the token after the first branch, -1 if there is none, or the committed tokens left
+    that branch.
     """
 
     requested_k: int
@@ -34,6 +35,7 @@ class Draft:
     parents: tuple[int, ...]
     bonus_guess: int
     q: tuple[Candidates, ...]
+    expected: tuple[float, ...] = ()
 
 
 class Arrived(NamedTuple):
@@ -53,7 +55,7 @@ def is_readable(block: DraftBlock, vocab_size: int) -> bool:
 def whole_draft(arrived: Arrived) -> Draft | None:
     """Return the draft that is a whole block, None if that has no tokens."""
     block = arrived.block
-    whole = (block.tokens, block.parents, block.bonus_guess, block.q)
+    whole = (block.tokens, block.parents, block.bonus_guess, block.q, block.expected)
     return Draft(arrived.requested_k, block, 0, *whole) if block.tokens else None
 
 
@@ -74,14 +76,20 @@ def reconcile(prefix: CommittedPrefix, arrived: Arrived) -> Draft | None:
     node = follow(block.tokens, parents, since)
     if node is None:
         return None
-    tokens, left = below(block.tokens, parents, node)
+    nodes, left = below(parents, node)
     guess = block.bonus_guess if node in first_branch(parents) else -1
-    if not tokens:
+    if not nodes:
         return None
-    if is_path(left):
-        q = block.q[-len(tokens) :]
-        return Draft(requested_k, block, len(since), tokens, (), guess, q)
-    return Draft(requested_k, block, len(since), tokens, left, guess, ())
+    tokens = tuple(block.tokens[i] for i in nodes)
+    path = is_path(left)
+    q = tuple(block.q[i] for i in nodes) if path and block.q else ()
+    expected = tuple(_given(block.expected, i, node) for i in nodes) if block.expected else ()
+    return Draft(requested_k, block, len(since), tokens, () if path else left, guess, q, expected)
+
+
+def _given(expected: tuple[float, ...], node: int, before: int) -> float:
+    """Return how likely a node is, given one before it that came true."""
+    return min(1.0, expected[node] / expected[before]) if expected[before] > 0 else 0.0
 
 
 class SpeculationCache(Generic[V]):

@@ -23,6 +23,7 @@ class FeatureRelay:
 
     def __init__(self, wanted: str, most_tokens: int) -> None:
         self._wanted = wanted
+        self._ended = False
         self._most_tokens = most_tokens
         self._asked, self._asked_from = "", 0
         self._target: ModelInfo | None = None
@@ -37,6 +38,7 @@ class FeatureRelay:
         """Return what the next open asks for: the features' name, and from which token on."""
         self._asked = "" if self.fault else self._wanted
         self._asked_from = self._count
+        self._ended = False
         return self._asked, self._count
 
     def verifier_opened(self, model: ModelInfo) -> None:
@@ -48,6 +50,27 @@ class FeatureRelay:
         """Whether the drafter needs what the verifier has, but was not asked for."""
         lacking = bool(self._wanted) and self._wanted != self._asked and not self.fault
         return lacking and self._wanted == self._offered
+
+    @property
+    def reads(self) -> bool:
+        """Whether features are read."""
+        return bool(self._wanted)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the verifier that was opened last need not compute any more."""
+        return self._ended
+
+    def lacks(self, name: str) -> bool:
+        """Whether a drafter that reads features of that name needs the verifier opened again."""
+        return bool(name) and name != self._wanted
+
+    def end(self) -> None:
+        """Need none from here on, until a drafter is opened that reads some."""
+        self._wanted = self._asked = ""
+        self._data.clear()
+        self._count = self._sent = 0
+        self._ended = True
 
     @property
     def at_verifier(self) -> bool:

@@ -115,6 +115,17 @@ class Session:
         """Whether opening the verifier again would bring features that the drafter needs."""
         return self._features.due
 
+    def end_features(self) -> bool:
+        """Have the verifier compute no more features; return whether it did until now."""
+        read = self._features.reads
+        if read:
+            self._features.end()
+        return read
+
+    def rows_to_restart(self, features: str) -> int:
+        """Return how many tokens the verifier reads again for a drafter that reads features."""
+        return len(self._prefix) if self._features.lacks(features) else 0
+
     def extends(self, base: Base) -> bool:
         """Return whether base names the committed prefix or an earlier one of this request."""
         return self._prefix.starts_with(base)
@@ -161,6 +172,8 @@ class Session:
             min(plain_steps, self.tokens_left, MAX_PLAIN_STEPS),
             draft.parents if draft else (),
             draft.q if draft else (),
+            draft.expected if draft else (),
+            self._features.ended,
         )
         self._ahead = ()
         self._drafts.clear()
@@ -210,6 +223,8 @@ class Session:
             tokens=done.tokens,
             num_accepted=done.num_accepted,
             ngram=draft is not None and draft.block.proposal == NGRAM,
+            bought=len(request.draft) - verdict.left_out,
+            price=verdict.price,
             observation=observed(draft, request, verdict, done.num_accepted) if draft else None,
             ran_ahead=bool(self._ahead),
             hit=any(self._prefix.starts_with(base) for base in self._ahead),

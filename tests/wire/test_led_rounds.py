@@ -88,7 +88,7 @@ async def test_a_lost_drafter_costs_drafts_alone_and_another_one_takes_over() ->
         tokens, report = await decoded(both, watch=kill, new=200)
         assert tokens == [(PROMPT[-1] + 1 + at) % VOCAB for at in range(200)]
         assert report.drafter_attaches == 2 and report.origins[Origin.PLAIN] > 0
-        assert report.decisions[-1].k == 6
+        assert report.trace[-1].k == 6
 
 
 async def test_a_drafter_that_breaks_is_left() -> None:
@@ -195,14 +195,12 @@ async def test_a_drafter_whose_address_does_not_travel_is_the_orchestrators() ->
 
 
 async def test_lengths_are_adapted_and_plain_rounds_come_between() -> None:
-    config = LED.model_copy(
-        update={"adl": GoodputConfig(lengths=(0, 2, 6), probe_rounds=1, probe_tokens=8)}
-    )
+    config = LED.model_copy(update={"adl": GoodputConfig(lengths=(0, 2, 6))})
     async with pair() as both:
         for _ in range(3):
             tokens, report = await decoded(both, config, new=120)
             assert tokens[:NEW] == PLAIN_TOKENS and len(tokens) == 120
-        assert {decision.k for decision in report.decisions} & {2, 6}
+        assert {one.k for one in report.trace} & {2, 6}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -48,6 +48,10 @@ class Rule(Protocol):
     def trees(self) -> bool:
         """Whether drafts may be trees."""
 
+    @property
+    def divisible(self) -> bool:
+        """Whether a draft may be verified in part, chosen by its tokens, and stay exact."""
+
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return how the target's own token is drawn in each of the round's 1 + k rows."""
 
@@ -88,6 +92,7 @@ class Coupled:
 
     sampling: SamplingParams
     trees: bool = True
+    divisible: bool = True
 
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return a draw with the shared noise for every row."""
@@ -113,6 +118,7 @@ class Independent:
     sampling: SamplingParams
     argmax: GumbelArgmax
     trees: bool = False
+    divisible: bool = False
     _verified: bool = False
 
     def draws(self, asked: Round, first: int) -> list[RowSampling]:

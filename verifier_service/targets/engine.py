@@ -22,6 +22,8 @@ from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel
 from verifier_service.schedule.admission import check_open
 from verifier_service.schedule.batching import schedule
 from verifier_service.schedule.kv_manager import KvManager
+from verifier_service.schedule.market import Market
+from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.session import Session
 from verifier_service.targets.verify_step import (
@@ -55,6 +57,7 @@ class VerifierEngine:
         argmax: GumbelArgmax = gumbel_argmax,
         choice: Choice = choose,
         grammars: Grammars | None = None,
+        pricing: Pricing | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model = model
@@ -63,6 +66,7 @@ class VerifierEngine:
         self._prefill_rows = prefill_rows
         self._argmax, self._choose = argmax, choice
         self._grammars = grammars or NoGrammars()
+        self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
@@ -162,6 +166,7 @@ class VerifierEngine:
         self.compact()
         outcomes, self._answered = self._answered, []
         waiting = self._manager.attach_shared_prefixes(self._sessions) | self._costly_grammars()
+        self._market.buy(self._sessions, waiting)
         scheduled = schedule(
             [s.pending_rows(key) for key, s in self._sessions.items() if key not in waiting],
             row_budget=self._row_budget,
@@ -186,14 +191,15 @@ class VerifierEngine:
         processed = apply_logits_processors(parts, self._sessions, logits)
         chosen = self._choose(logits, draws)
         decisions = accept(parts, self._sessions, chosen, logits, processed)
-        spent = self._clock() - started
+        ended = self._clock()
+        self._market.passed(self._sessions, scheduled, started, ended)
         for rows in scheduled:
             key = rows.key
             # A served session goes to the end of the queue.
             session = self._sessions.pop(key)
             self._sessions[key] = session
             if session.pending is not None:
-                session.pending.compute_s += spent
+                session.pending.compute_s += ended - started
             if not rows.decides:
                 session.read(rows.rows)
                 self._manager.read(key)
@@ -225,7 +231,8 @@ class VerifierEngine:
             session.pending = None
             return decision
         first, path = len(session.tokens), decision.path
-        verdict = session.commit(decision, rows, raw)
+        price = self._market.price(rows - session.num_bought)
+        verdict = session.commit(decision, rows, raw, price)
         self._manager.committed(key, first, path)
         return verdict
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
-from foredraft.types import Round, Timings, TokenLogprobs, Verdict
+from foredraft.types import NO_PRICE, Price, Round, Timings, TokenLogprobs, Verdict
 from verifier_service.models.port import Segment
 from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
@@ -16,13 +16,30 @@ from verifier_service.rules.rules import Decision, Logits, Rule
 from verifier_service.rules.sampling import RowSampling
 from verifier_service.schedule.admission import check_round
 from verifier_service.schedule.batching import PendingRows, ScheduledRows
+from verifier_service.schedule.calibration import Calibration
+from verifier_service.schedule.pricing import Offer
 from verifier_service.targets.features import FeatureLog
+
+
+def first_nodes(request: Round, count: int) -> Round:
+    """Return a round with its first draft tokens alone: none stands before its parent."""
+    return replace(
+        request,
+        draft=request.draft[:count],
+        parents=request.parents[:count],
+        q=request.q[:count],
+        expected=request.expected[:count],
+    )
 
 
 @dataclass(slots=True)
 class Pending:
-    """A round in flight: its arrival, the start of its first forward pass, its cost so far."""
+    """A round in flight: its arrival, the start of its first forward pass, its cost so far.
 
+    offered is the round as it came; round has of its draft what was bought for the next pass.
+    """
+
+    offered: Round
     round: Round
     arrived: float
     started: float | None = None
@@ -57,6 +74,10 @@ class Session:
     # Tokens since the last verdict whose KV another session had computed.
     num_cached_from_others: int = 0
     pending: Pending | None = None
+    accepted: Calibration = field(default_factory=Calibration)
+    # The number of the last pass that it was part of, and whether its last round was drafted.
+    last_pass: int = 0
+    drafted: bool = False
     # Its KV is lost, and is computed again once a round arrives.
     preempted: bool = False
     last: tuple[Round, Verdict] | None = None
@@ -87,8 +108,39 @@ class Session:
                 f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
             )
         self.preempted = False
-        self.pending = Pending(request, now)
+        if request.no_features:
+            self.features = None
+        self.pending = Pending(request, request, now)
         return None
+
+    def offer(self, key: int) -> Offer | None:
+        """Return the draft tokens of which the verifier may choose, None if there is no choice."""
+        expected = self.pending.offered.expected if self.pending else ()
+        if not expected or not self.rule.divisible:
+            return None
+        scale, most, wanted = self.accepted.scale, 1.0, []
+        for each in expected:
+            # No token is likelier than one before it: so parents come first.
+            most = min(most, scale * each)
+            wanted.append(most)
+        return Offer(key, wanted)
+
+    @property
+    def offers_draft(self) -> bool:
+        """Whether the round under way came with a draft."""
+        return self.pending is not None and bool(self.pending.offered.draft)
+
+    @property
+    def num_bought(self) -> int:
+        """How many draft tokens of the round under way the next pass verifies."""
+        return len(self.pending.round.draft) if self.pending else 0
+
+    def buy(self, count: int) -> None:
+        """Verify so many of the offered draft tokens, the first ones."""
+        pending = self.pending
+        assert pending is not None
+        if count != len(pending.round.draft):
+            pending.round = first_nodes(pending.offered, count)
 
     def pending_rows(self, key: int) -> PendingRows:
         """Return the rows that the session could add to the next forward pass."""
@@ -173,11 +225,12 @@ class Session:
         assert self.pending is not None
         request, n = self.pending.round, len(chosen) - 1
         if n < len(request.draft):
-            draft, parents, q = request.draft[:n], request.parents[:n], request.q[:n]
-            request = replace(request, draft=draft, parents=parents, q=q)
+            request = first_nodes(request, n)
         return self.rule.decide(request, len(self.tokens), chosen, logits)
 
-    def commit(self, decision: Decision, batch_rows: int, raw: Logits) -> Verdict | None:
+    def commit(
+        self, decision: Decision, batch_rows: int, raw: Logits, price: Price = NO_PRICE
+    ) -> Verdict | None:
         """Commit a decision; return the verdict once the round is complete.
 
         raw are the model's own logits of the round's rows. Where the path is not the draft's first
@@ -195,9 +248,10 @@ class Session:
         self._extend(tokens)
         self.cached = len(self.tokens) - 1
         pending.emitted.append(token)
-        if not pending.round.draft and self._continues(pending, token):
+        if not pending.offered.draft and self._continues(pending, token):
             return None
-        return self._finish_round(path, batch_rows)
+        self.accepted = self.accepted.after(pending.round.expected, len(path))
+        return self._finish_round(path, batch_rows, price)
 
     def _logprobs_of(
         self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]
@@ -214,7 +268,7 @@ class Session:
         self.processors.extend(tokens)
         self.prefix_hash = extend_hash(self.prefix_hash, tokens)
 
-    def _finish_round(self, path: tuple[int, ...], batch_rows: int) -> Verdict:
+    def _finish_round(self, path: tuple[int, ...], batch_rows: int, price: Price) -> Verdict:
         """End the round in flight; return its verdict, with path as the accepted nodes."""
         assert self.pending is not None
         pending, self.pending = self.pending, None
@@ -226,7 +280,7 @@ class Session:
         )
         moved = () if path == tuple(range(len(path))) else path
         verdict = Verdict(
-            pending.round.base,
+            pending.offered.base,
             len(path),
             tuple(pending.emitted),
             timings,
@@ -235,15 +289,18 @@ class Session:
             tuple(self.prompt_logprobs or ()),
             b"" if self.features is None else self.features.take(len(self.tokens) - 1),
             self.num_cached_from_others,
+            len(pending.offered.draft) - len(pending.round.draft),
+            price,
         )
         self.prompt_logprobs, self.num_cached_from_others = None, 0
-        self.last = (pending.round, verdict)
+        self.last = (pending.offered, verdict)
+        self.drafted = bool(pending.offered.draft)
         return verdict
 
     def _continues(self, pending: Pending, token: int) -> bool:
         """True while a plain round has steps left, a place for them, and no stop token."""
         return (
-            len(pending.emitted) < pending.round.plain_steps
+            len(pending.emitted) < pending.offered.plain_steps
             and token not in self.stop_token_ids
             and len(self.tokens) < self.commit_limit
         )

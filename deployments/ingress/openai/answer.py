@@ -89,9 +89,9 @@ class CompletionResponse:
     def _metrics(self, reports: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
         """Return the speculation report, one for each choice where there are several.
 
-        The trace of lengths is in it only if it was asked for.
+        The trace of rounds is in it only if it was asked for.
         """
-        hidden = () if self._request.speculative.trace else ("decisions",)
+        hidden = () if self._request.speculative.trace else ("trace",)
         shown = [
             report and {key: value for key, value in report.items() if key not in hidden}
             for report in reports

@@ -17,6 +17,7 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "num_spec_steps": report.draft_rounds,
         "num_ngram_steps": report.ngram_rounds,
         "num_draft_tokens": report.num_draft_tokens,
+        "num_bought_tokens": report.num_bought_tokens,
         "num_accepted_draft_tokens": report.num_accepted,
         "mean_acceptance_length": report.mat + 1 if report.draft_rounds else 0.0,
         "draft_acceptance_rate": report.acceptance_rate,
@@ -33,5 +34,5 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "verifying_s": report.verifying_s,
         "computing_s": report.computing_s,
         "waiting_s": report.waiting_s,
-        "decisions": [decision._asdict() for decision in report.decisions],
+        "trace": [one._asdict() | {"price": one.price._asdict()} for one in report.trace],
     }

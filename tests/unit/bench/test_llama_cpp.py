@@ -86,11 +86,9 @@ async def test_a_server_that_ends_says_why(server: Path, tmp_path: Path) -> None
 def test_what_is_missing_is_named(server: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no_such_server"):
         find(tmp_path / "no_such_server")
-    with pytest.raises(ConfigError, match="no chat pair"):
-        find_peers([], server, None, tmp_path)
     pair = cast(Pair, SimpleNamespace(chat=True))
     with pytest.raises(ConfigError, match="--gguf"):
-        find_peers([pair], server, None, tmp_path)
+        find_peers(pair, server, tmp_path / "no_such.gguf", tmp_path)
 
 
 def write_gguf(file: Path) -> tuple[np.ndarray, np.ndarray]:

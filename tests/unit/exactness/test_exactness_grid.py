@@ -14,16 +14,14 @@ from _pytest.mark import ParameterSet
 
 from drafter_service.proposals.sampled import sampled_path
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Acceptance, Base, ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.types import Acceptance, Base, Round, Verdict, VerifyOpen
 from tests.support.law.exactness import (
     ALPHA,
     DRAFT_LENGTH,
     DRAWS,
     FIRST,
     LENGTH,
-    LOGITS,
     PROMPT,
-    VOCAB,
     Setting,
     p_value,
     play,
@@ -41,7 +39,8 @@ from tests.support.law.small_drafter import (
     searched,
     with_shared_noise,
 )
-from tests.support.verifiers import CountingModel, make_engine
+from tests.support.law.tabular_model import TabularModel
+from tests.support.verifiers import make_engine
 
 COUPLED, REJECTION, BLOCK = Acceptance.COUPLED, Acceptance.REJECTION, Acceptance.BLOCK
 SETTINGS = [Setting(temperature, top_p) for temperature in (0.7, 1.0) for top_p in (1.0, 0.8)]
@@ -130,17 +129,6 @@ def test_the_grid_samples_what_the_service_samples(setting):
             block_scores(), DRAFT_LENGTH, EOS, setting.params(seed), FIRST, FIRST, MOST
         )
         assert (drafted.tokens, drafted.q) == (tokens, q)
-
-
-class TabularModel(CountingModel):
-    """The grid's target as the engine knows it."""
-
-    def __init__(self):
-        super().__init__()
-        self.info = ModelInfo(VOCAB, 50, "", "exact", "tabular")
-
-    def logits(self, text):
-        return LOGITS.get(tuple(text[FIRST:]), np.zeros(VOCAB, np.float32))
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_tree_holds_what_the_text_had(text, nodes, least, pseudocount):
         for node in range(len(tree.tokens))
     ]
     assert len(paths) <= nodes and len(set(paths)) == len(paths)
-    assert 0 <= tree.expected <= 5
+    assert 0 <= sum(tree.expected) <= 5
     for path in paths:
         assert len(path) <= 5 and 4 not in path[:-1]
         before = path[-2] if len(path) > 1 else text[-1]
@@ -78,7 +78,7 @@ def test_the_likeliest_come_first_and_add_up():
     # 1 was followed by 2 twice and by 3 once, both of them by 1 alone.
     assert tree.tokens == (2, 1, 3, 1)
     assert tree.parents == (-1, 0, -1, 2)
-    assert tree.expected == pytest.approx(2 / 4 + 2 / 4 * 2 / 3 + 1 / 4 + 1 / 4 * 1 / 2)
+    assert sum(tree.expected) == pytest.approx(2 / 4 + 2 / 4 * 2 / 3 + 1 / 4 + 1 / 4 * 1 / 2)
 
 
 def test_a_text_without_repetitions_tells_nothing():

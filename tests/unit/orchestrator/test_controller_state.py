@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from foredraft.types import SamplingParams
+from foredraft.types import Price, SamplingParams
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState, ControllerStates
-from orchestrator.length.config import GoodputConfig
-from orchestrator.length.controllers import PLAIN, Cost
+from orchestrator.length.config import DiffuSpecConfig, GoodputConfig
+from orchestrator.length.controllers import Cost, Observation
 
 
 def test_a_learning_controller_goes_on_where_the_last_session_ended() -> None:
     goodput = GoodputConfig().controller()
     saved = ControllerState()
     assert saved.start_state(goodput) == goodput.initial()
-    state = goodput.spent(goodput.initial(), Cost(4, 3, 0.01))
+    state = goodput.spent(goodput.initial(), Cost(4, 4, 4, 3, 0.02, 0.01))
     saved.save(goodput, state)
-    assert saved.start_state(goodput) == state
+    assert saved.start_state(goodput).positions == state.positions
+    assert saved.start_state(goodput).rounds == 1
 
 
-def test_others_start_anew_and_leave_nothing_behind() -> None:
+def test_a_session_starts_with_the_newest_price() -> None:
     goodput, saved = GoodputConfig().controller(), ControllerState()
-    state = goodput.spent(goodput.initial(), Cost(4, 3, 0.01))
-    saved.save(goodput, state)
-    saved.save(PLAIN, None)
-    assert saved.start_state(goodput) == state
-    assert saved.start_state(PLAIN) is None
+    saved.save(
+        goodput,
+        goodput.spent(goodput.initial(), Cost(4, 4, 4, 3, 0.02, 0.01, Price(1, 1.0, 0.01))),
+    )
+    saved.price = Price(64, 1.0, 0.5)
+    assert goodput.next_k(saved.start_state(goodput)) == 0
+
+
+def test_one_session_gets_the_tokens_that_a_draft_may_be_tried_for() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    for _ in range(3):
+        saved.save(goodput, goodput.spent(goodput.initial(), Cost(0, 0, 0, 8, 0.1, 0.01)))
+    assert [saved.start_state(goodput).plain_tokens for _ in range(2)] == [24, 0]
+
+
+def test_others_start_anew() -> None:
+    saved = ControllerState()
+    diffuspec = DiffuSpecConfig().controller()
+    saved.save(diffuspec, diffuspec.update(diffuspec.initial(), Observation(4, 4, 4)))
+    assert saved.start_state(diffuspec) == diffuspec.initial()
 
 
 def test_kinds_are_kept_apart_and_bounded() -> None:

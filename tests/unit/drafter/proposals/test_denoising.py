@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafter_service.proposals.denoising import MASK, Denoiser, Pass, least_confidence, log_odds
+from drafter_service.proposals.denoising import MASK, Denoiser, Pass, least_confidence
 from drafter_service.proposals.lattice import NEVER
-from drafter_service.proposals.proposals import argmax_path
+from drafter_service.proposals.proposals import argmax_path, log_odds
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from tests.support.drafters import EOS, driven, scores_of, settled

@@ -1,0 +1,102 @@
+"""What turns at one number of sessions come to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.compare.rows import median_interval
+from bench.load.traffic import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Plain decoding and Foredraft in turn, at one number of sessions.
+
+    plain and foredraft are medians of tokens per second over turns; ratio is the median of their
+    quotients, between low and high with a confidence of 95 % (of few turns: all of them). gap_p99
+    is the 99th percentile of the seconds between two chunks of a stream, first_token_p99 that of
+    the seconds to the first one, each in plain decoding and in Foredraft. identical is the share
+    of texts that are the same in both.
+    """
+
+    pair: str
+    sessions: int
+    temperature: float
+    turns: int
+    requests: int
+    plain: float
+    foredraft: float
+    ratio: float
+    low: float
+    high: float
+    identical: float
+    plain_gap_p99: float
+    gap_p99: float
+    plain_first_token_p99: float
+    first_token_p99: float
+
+
+def point(
+    pair: str,
+    sessions: int,
+    temperature: float,
+    plain: Sequence[Turn],
+    foredraft: Sequence[Turn],
+) -> Point:
+    """Return the point of turns that alternated."""
+    ratios = [b.speed / a.speed for a, b in zip(plain, foredraft, strict=True)]
+    low, high = median_interval(ratios)
+    same = [
+        a.tokens == b.tokens
+        for one, other in zip(plain, foredraft, strict=True)
+        for a, b in zip(one.answers, other.answers, strict=True)
+    ]
+    return Point(
+        pair=pair,
+        sessions=sessions,
+        temperature=temperature,
+        turns=len(plain),
+        requests=len(plain[0].answers),
+        plain=median(turn.speed for turn in plain),
+        foredraft=median(turn.speed for turn in foredraft),
+        ratio=median(ratios),
+        low=low,
+        high=high,
+        identical=sum(same) / len(same),
+        plain_gap_p99=_p99(_gaps(plain)),
+        gap_p99=_p99(_gaps(foredraft)),
+        plain_first_token_p99=_p99(_first_tokens(plain)),
+        first_token_p99=_p99(_first_tokens(foredraft)),
+    )
+
+
+def as_markdown(points: Sequence[Point]) -> str:
+    """Return the points as a Markdown table."""
+    head = (
+        "| pair | temperature | sessions | plain, tokens/s | Foredraft, tokens/s | against plain "
+        "(median, 95 %) | p99 gap, ms: plain, Foredraft | p99 first token, ms: plain, Foredraft "
+        "| identical |\n|---|---|---|---|---|---|---|---|---|\n"
+    )
+    return head + "".join(
+        f"| {p.pair} | {p.temperature:g} | {p.sessions} | {p.plain:.0f} | {p.foredraft:.0f} "
+        f"| {p.ratio:.2f}x ({p.low:.2f} to {p.high:.2f}) "
+        f"| {1e3 * p.plain_gap_p99:.0f}, {1e3 * p.gap_p99:.0f} "
+        f"| {1e3 * p.plain_first_token_p99:.0f}, {1e3 * p.first_token_p99:.0f} "
+        f"| {p.identical:.0%} |\n"
+        for p in points
+    )
+
+
+def _gaps(turns: Sequence[Turn]) -> list[float]:
+    return [gap for turn in turns for answer in turn.answers for gap in answer.gaps_s]
+
+
+def _first_tokens(turns: Sequence[Turn]) -> list[float]:
+    return [answer.first_token_s for turn in turns for answer in turn.answers]
+
+
+def _p99(values: Sequence[float]) -> float:
+    """Return the 99th percentile by nearest rank, 0 of nothing."""
+    return sorted(values)[-(-99 * len(values) // 100) - 1] if values else 0.0

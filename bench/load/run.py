@@ -1,0 +1,79 @@
+"""`foredraft bench load`: plain decoding and Foredraft in turn, at more and more sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, cycle, islice, zip_longest
+
+import aiohttp
+
+from bench.compare.pairs import Pair
+from bench.compare.workload import AS_CONFIGURED, PLAIN
+from bench.load.points import Point, point
+from bench.load.traffic import Traffic, Turn, connect
+from deployments.serve.cluster import running
+from foredraft.client import Prompt
+from foredraft_cli.prompts.held_out import TEMPERATURES
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Which numbers of sessions are measured, in how many turns, with how many tokens an answer.
+
+    A turn has least_requests requests, or as many as there are sessions, and a few of each.
+    """
+
+    sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    temperatures: tuple[float, ...] = TEMPERATURES
+    turns: int = 5
+    max_tokens: int = 64
+    least_requests: int = 8
+
+    def requests(self, sessions: int) -> int:
+        """Return how many requests a turn has; each session has two at least, where few are."""
+        return max(self.least_requests, 2 * sessions if sessions < 64 else sessions)
+
+
+QUICK = LoadPlan(sessions=(1, 4, 16), turns=3, max_tokens=48)
+
+
+async def measure(
+    pairs: Sequence[Pair], plan: LoadPlan, say: Callable[[Point], None]
+) -> list[Point]:
+    """Return a point for each pair, temperature and number of sessions, through a cluster."""
+    points: list[Point] = []
+    for pair in pairs:
+        with running(pair.file) as cluster:
+            async with connect() as http:
+                for temperature in plan.temperatures:
+                    for sessions in plan.sessions:
+                        traffic = traffic_of(pair, plan, sessions, temperature)
+                        plain, foredraft = await _alternate(http, cluster.url, traffic, plan.turns)
+                        points.append(point(pair.name, sessions, temperature, plain, foredraft))
+                        say(points[-1])
+    return points
+
+
+def traffic_of(pair: Pair, plan: LoadPlan, sessions: int, temperature: float) -> Traffic:
+    """Return the requests of a turn: a pair's prompts, one of each set after the other."""
+    prompts = tuple(islice(_mixed(pair), plan.requests(sessions)))
+    return Traffic(prompts, sessions, temperature, plan.max_tokens)
+
+
+def _mixed(pair: Pair) -> Iterator[Prompt]:
+    sets = zip_longest(*(each.prompts for each in pair.sets))
+    return cycle(prompt for prompt in chain.from_iterable(sets) if prompt is not None)
+
+
+async def _alternate(
+    http: aiohttp.ClientSession, url: str, traffic: Traffic, turns: int
+) -> tuple[list[Turn], list[Turn]]:
+    """Return the turns of plain decoding and of Foredraft; who goes first alternates, too."""
+    plain: list[Turn] = []
+    foredraft: list[Turn] = []
+    for turn in range(turns):
+        order = [(PLAIN, plain), (AS_CONFIGURED, foredraft)]
+        for mode, found in order if turn % 2 == 0 else order[::-1]:
+            found.append(await traffic.turn(http, url, mode))
+    return plain, foredraft

@@ -1,0 +1,127 @@
+"""Rows are bought while a pass's expected tokens per second rise, and priced by what they cost."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foredraft.types import NO_PRICE
+from verifier_service.schedule.calibration import Calibration
+from verifier_service.schedule.costs import Pass, PassCosts
+from verifier_service.schedule.pricing import Offer, Priced, Unpriced
+
+FLAT = PassCosts((1, 8, 64), (1.0, 1.0, 8.0))
+
+
+def test_rows_that_cost_nothing_are_all_bought() -> None:
+    assert Priced(FLAT).buy([Offer(1, (0.5, 0.1, 0.01))], rows=1, rounds=1) == [3]
+
+
+def test_of_several_sessions_the_likeliest_tokens_are_bought() -> None:
+    # Beyond eight rows each costs 1/8 s, and a pass without drafts makes 6 tokens in 1 s.
+    offers = [Offer(1, (0.9, 0.8, 0.1)), Offer(2, (0.95, 0.2, 0.1)), Offer(3, (0.1,))]
+    assert Priced(FLAT).buy(offers, rows=8, rounds=6) == [2, 1, 0]
+
+
+def test_nothing_is_bought_where_rows_cost_more_than_they_bring() -> None:
+    offers = [Offer(key, (0.9, 0.8)) for key in range(32)]
+    assert Priced(FLAT).buy(offers, rows=32, rounds=32) == [0] * 32
+
+
+def test_while_passes_wait_for_drafts_more_is_bought() -> None:
+    pricing = Priced(PassCosts((1, 2, 3, 4), (1.0, 1.4, 1.8, 2.2)))
+    offer = [Offer(1, (0.6, 0.4, 0.25))]
+    assert pricing.buy(offer, rows=1, rounds=1) == [1]
+    for _ in range(100):
+        pricing.passed(Pass(1, 0, 1.0), idle_s=0.9)
+    assert pricing.buy(offer, rows=1, rounds=1) == [2]
+
+
+def best_by_hand(offers: list[tuple[float, ...]], rows: int, costs: PassCosts) -> float:
+    """Return the most tokens per second of all purchases of first tokens."""
+    found = 0.0
+    for counts in product(*(range(len(offer) + 1) for offer in offers)):
+        tokens = len(offers) + sum(sum(offer[:n]) for offer, n in zip(offers, counts, strict=True))
+        found = max(found, tokens / costs.seconds(rows + sum(counts)))
+    return found
+
+
+masses = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4).map(
+    lambda each: tuple(sorted(each, reverse=True))
+)
+
+
+@given(st.lists(masses, min_size=1, max_size=4), st.lists(st.floats(0.0, 0.5), min_size=4))
+def test_no_other_purchase_has_more_tokens_per_second(
+    offers: list[tuple[float, ...]], steps: list[float]
+) -> None:
+    seconds = [1.0]
+    for step in steps:
+        seconds.append(seconds[-1] + step)
+    costs = PassCosts(range(1, len(seconds) + 1), seconds)
+    rows = len(offers)
+    counts = Priced(costs).buy([Offer(i, each) for i, each in enumerate(offers)], rows, rows)
+    tokens = rows + sum(sum(offer[:n]) for offer, n in zip(offers, counts, strict=True))
+    got = tokens / costs.seconds(rows + sum(counts))
+    assert got == pytest.approx(best_by_hand(offers, rows, costs))
+
+
+def test_a_price_counts_sessions_and_marginal_rows() -> None:
+    price = Priced(FLAT).price(sessions=4, context=100, rows=16)
+    assert (price.sessions, price.pass_s) == (4, 1.0)
+    assert price.row_s == pytest.approx(1 / 8)
+    assert price.draft_s == 0
+
+
+def test_without_prices_everything_is_bought() -> None:
+    assert Unpriced().buy([Offer(1, (0.1,)), Offer(2, ())], rows=2, rounds=2) == [1, 0]
+    assert Unpriced().price(4, 100, 16) == NO_PRICE
+
+
+def test_costs_between_and_beyond_the_measured_rows() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0), context_s=0.01)
+    assert costs.seconds(5) == pytest.approx(2.0)
+    assert costs.seconds(13) == pytest.approx(4.0)
+    assert costs.seconds(1, context=50) == pytest.approx(1.5)
+    assert costs.row_s(1, 8) == pytest.approx(0.25)
+
+
+def test_costs_follow_a_machine_that_becomes_slower() -> None:
+    costs = PassCosts((1, 9, 17), (1.0, 3.0, 5.0))
+    for _ in range(200):
+        costs.observe(Pass(9, 0, 6.0))
+    assert costs.seconds(9) == pytest.approx(6.0, rel=0.05)
+    # What was not observed is taken to have become slower, too.
+    assert costs.seconds(17) > 7.0
+
+
+def test_one_interruption_is_not_a_cost() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0))
+    costs.observe(Pass(9, 0, 1000.0))
+    assert costs.seconds(9) < 3.3
+
+
+def test_what_passes_lose_beside_drafts_is_the_drafts_cost() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0))
+    for _ in range(400):
+        costs.observe(Pass(9, 0, 3.5, beside_drafts=True, drafted=1))
+    assert costs.draft_s == pytest.approx(0.5, rel=0.1)
+    assert costs.seconds(9) == pytest.approx(3.0)
+
+
+def test_a_noisy_measurement_never_makes_more_rows_cheaper() -> None:
+    costs = PassCosts((1, 4, 9), (1.0, 3.0, 2.0))
+    assert costs.seconds(4) == costs.seconds(9) == 2.0
+    assert costs.row_s(4, 8) >= 0
+
+
+def test_estimates_are_scaled_by_what_came_of_them() -> None:
+    calibration = Calibration()
+    assert calibration.scale == 1.0
+    for _ in range(200):
+        calibration = calibration.after((0.8, 0.7), accepted=1)
+    assert calibration.scale == pytest.approx(1 / 1.5, rel=0.05)
+    assert calibration.after((), accepted=0) == calibration

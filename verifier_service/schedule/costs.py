@@ -1,0 +1,109 @@
+"""What a forward pass costs by its rows, in seconds: measured at start-up and kept true online.
+
+The measured curve is linear between a few numbers of rows. Passes that are observed later move it
+by factors: one for the whole curve, as a machine that others use, too, is slower at times, and one
+for each measured number of rows. Passes of sessions that draft do not move it: what they take
+longer is what drafts cost them, on a machine that drafter and verifier share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+# The share of an observation in the moving averages of both kinds of factors.
+_SHARE = 0.05
+# A pass that took more times as long as expected was interrupted: that is no cost.
+_MOST = 1.5
+# How fast the cost of drafts forgets: about the last 200 drafted rounds count. Before any was seen
+# it is none, with the weight of so many rounds.
+_DRAFT_FADE = 0.995
+_DRAFT_WEIGHT = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A finished pass: its rows, the tokens before them in their sessions, its seconds.
+
+    beside_drafts says that some of the sessions draft, drafted counts the drafted rounds that it
+    decided.
+    """
+
+    rows: int
+    context: int
+    seconds: float
+    beside_drafts: bool = False
+    drafted: int = 0
+
+
+class PassCosts:
+    """The curve through seconds at ascending rows, beside context_s for each token before them."""
+
+    def __init__(
+        self, rows: Sequence[int], seconds: Sequence[float], context_s: float = 0.0
+    ) -> None:
+        self._rows: Floats = np.array(rows, dtype=np.float64)
+        self._measured = _rising(np.array(seconds, dtype=np.float64))
+        self._scale = 1.0
+        self._factors: Floats = np.ones(len(rows))
+        self._seconds = self._measured
+        self._context_s = context_s
+        self._excess_s = self._drafted = 0.0
+
+    @property
+    def draft_s(self) -> float:
+        """What passes lose to one drafted round's drafts and messages."""
+        return max(0.0, self._excess_s / (self._drafted + _DRAFT_WEIGHT))
+
+    def seconds(self, rows: float, context: int = 0) -> float:
+        """Return the seconds of a pass."""
+        return float(self.curve(rows, 0)[0]) + self._context_s * context
+
+    def curve(self, rows: float, more: int) -> Floats:
+        """Return the seconds of passes over rows, rows + 1, ..., rows + more rows."""
+        return _line(self._rows, self._seconds, np.arange(rows, rows + more + 1))
+
+    def row_s(self, rows: float, more: int) -> float:
+        """Return what each of so many more rows adds to a pass over rows."""
+        costs = self.curve(rows, more)
+        return float(costs[-1] - costs[0]) / more
+
+    def observe(self, done: Pass) -> None:
+        """Learn from a pass."""
+        expected = self.seconds(done.rows, done.context)
+        seconds = min(done.seconds, _MOST * expected)
+        fade = _DRAFT_FADE**done.drafted
+        self._drafted = fade * self._drafted + done.drafted
+        self._excess_s *= fade
+        if done.beside_drafts:
+            self._excess_s += seconds - expected
+            return
+        measured = float(_line(self._rows, self._measured, np.array([done.rows]))[0])
+        ratio = max(0.0, seconds - self._context_s * done.context) / measured
+        self._scale += _SHARE * (ratio - self._scale)
+        right = min(int(np.searchsorted(self._rows, done.rows)), len(self._rows) - 1)
+        left = max(0, right - 1)
+        width = max(1.0, float(self._rows[right] - self._rows[left]))
+        near_left = max(0.0, float(self._rows[right] - done.rows)) / width
+        for at, weight in ((left, near_left), (right, 1 - near_left)):
+            self._factors[at] += _SHARE * weight * (ratio / self._scale - self._factors[at])
+        self._seconds = _rising(self._scale * self._factors * self._measured)
+
+
+def _line(rows: Floats, seconds: Floats, at: Floats) -> Floats:
+    """Return the seconds at some numbers of rows; beyond the last the last slope goes on."""
+    found: Floats = np.interp(at, rows, seconds)
+    beyond = np.maximum(at - rows[-1], 0.0)
+    if len(rows) > 1 and beyond[-1] > 0:
+        found = found + beyond * (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
+    return found
+
+
+def _rising(seconds: Floats) -> Floats:
+    """Return costs that do not fall with more rows: noise only ever adds to a measurement."""
+    return np.minimum.accumulate(seconds[::-1])[::-1].copy()

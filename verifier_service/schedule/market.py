@@ -1,0 +1,77 @@
+"""The sessions' side of pricing: what they offer before a pass, and what they learn after it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from foredraft.types import Price
+from verifier_service.schedule.batching import ScheduledRows
+from verifier_service.schedule.costs import Pass
+from verifier_service.schedule.pricing import Offer, Pricing
+from verifier_service.targets.session import Session
+
+Sessions = Mapping[int, Session]
+
+# A session without a round under way takes part in the passes until it missed so many.
+_ACTIVE_PASSES = 8
+
+
+class Market:
+    """Trades the rows of one engine's passes; keys name sessions."""
+
+    def __init__(self, pricing: Pricing, prefill_rows: int, now: float) -> None:
+        self._pricing = pricing
+        self._prefill_rows = prefill_rows
+        self._passes = 0
+        self._ended = now
+        # Of the last pass: the sessions that take part, and the tokens of their texts.
+        self._sessions = self._context = 0
+
+    def buy(self, sessions: Sessions, waiting: Collection[int]) -> None:
+        """Choose how much of each draft the next pass verifies; waiting sessions are not in it."""
+        offers: list[Offer] = []
+        rows = rounds = prefill = 0
+        for key, session in sessions.items():
+            if key in waiting:
+                continue
+            pending = session.pending_rows(key)
+            prefill += pending.prefill
+            if pending.prefill or not pending.decide:
+                continue
+            rounds += 1
+            offer = session.offer(key)
+            rows += pending.decide if offer is None else 1
+            if offer is not None:
+                offers.append(offer)
+        if not offers:
+            return
+        counts = self._pricing.buy(offers, rows + min(prefill, self._prefill_rows), rounds)
+        for offer, count in zip(offers, counts, strict=True):
+            sessions[offer.key].buy(count)
+
+    def passed(
+        self, sessions: Sessions, scheduled: Sequence[ScheduledRows], started: float, ended: float
+    ) -> None:
+        """Learn from a pass, before what it decided is committed."""
+        self._passes += 1
+        rows = context = drafted = 0
+        reads = False
+        for part in scheduled:
+            session = sessions[part.key]
+            session.last_pass = self._passes
+            rows += part.rows
+            context += session.cached
+            drafted += part.decides and session.offers_draft
+            reads = reads or session.needs_prefill
+        since = self._passes - _ACTIVE_PASSES
+        active = [s for s in sessions.values() if s.pending is not None or s.last_pass > since]
+        if not reads:
+            beside_drafts = any(s.drafted or s.offers_draft for s in active)
+            done = Pass(rows, context, ended - started, beside_drafts, drafted)
+            self._pricing.passed(done, started - self._ended)
+        self._ended = ended
+        self._sessions, self._context = len(active), sum(s.cached for s in active)
+
+    def price(self, rows: int) -> Price:
+        """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
+        return self._pricing.price(self._sessions, self._context, rows)

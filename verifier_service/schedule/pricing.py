@@ -1,0 +1,108 @@
+"""Rows at a price: which offered draft tokens a pass verifies. Pure.
+
+A draft is an offer; the verifier buys. A pass has one row for each session that decides a round,
+prefill's share, and then draft tokens of all sessions in the order of their expected acceptance,
+as long as the pass's expected tokens per second rise. In that order parents come before their
+children, because they are at least as likely.
+
+Under `coupled` any purchase is exact, because each kept token is the target's own draw whether or
+not it was bought. The other rules draw with random numbers that a draft may have been sampled by:
+a sampled path is verified whole or not at all, and that is not decided by its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from foredraft.types import NO_PRICE, Price
+from verifier_service.schedule.costs import Pass, PassCosts
+
+# The rows over which the price of one more is averaged: about a draft.
+_HORIZON = 8
+# How fast the time between passes is followed.
+_IDLE_SHARE = 0.1
+
+
+class Offer(NamedTuple):
+    """A session's draft: how likely each of its tokens is accepted, none likelier than before."""
+
+    key: int
+    expected: Sequence[float]
+
+
+class Pricing(Protocol):
+    """Buys rows, and says what they cost."""
+
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+        """Return how many of each offer's tokens, the first ones, to verify.
+
+        The pass has `rows` rows without them and decides `rounds` rounds.
+        """
+
+    def passed(self, done: Pass, idle_s: float) -> None:
+        """Learn from a pass, which began so many seconds after the one before ended."""
+
+    def price(self, sessions: int, context: int, rows: int) -> Price:
+        """Return what a session's next draft costs.
+
+        So many sessions, with so many tokens in all, share the passes; the last one had `rows` rows
+        without this session's draft.
+        """
+
+
+class Unpriced:
+    """Buys everything."""
+
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+        """Return the offers' lengths."""
+        return [len(offer.expected) for offer in offers]
+
+    def passed(self, done: Pass, idle_s: float) -> None:
+        """Learn nothing."""
+
+    def price(self, sessions: int, context: int, rows: int) -> Price:
+        """Return that nothing is known."""
+        return NO_PRICE
+
+
+class Priced:
+    """Buys the rows that raise a pass's expected tokens per second."""
+
+    def __init__(self, costs: PassCosts) -> None:
+        self._costs = costs
+        self._idle_s = 0.0
+
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+        """Return how many tokens of each offer to verify, as the module says.
+
+        The time between passes counts as part of the pass: with few sessions, nothing runs while
+        drafts are made, and a pass that finds more tokens saves some of that.
+        """
+        owners = np.repeat(np.arange(len(offers)), [len(offer.expected) for offer in offers])
+        expected = np.concatenate([np.asarray(offer.expected) for offer in offers])
+        order = np.argsort(-expected, kind="stable")
+        tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
+        seconds = self._idle_s + self._costs.curve(rows, len(expected))
+        count = int(np.argmax(tokens / seconds))
+        bought = np.bincount(owners[order[:count]], minlength=len(offers))
+        return [int(each) for each in bought]
+
+    def passed(self, done: Pass, idle_s: float) -> None:
+        """Learn from a pass."""
+        self._costs.observe(done)
+        # A long pause is one without work, not one for a draft.
+        idle_s = min(idle_s, done.seconds)
+        self._idle_s += _IDLE_SHARE * (idle_s - self._idle_s)
+
+    def price(self, sessions: int, context: int, rows: int) -> Price:
+        """Return what a session's next draft costs."""
+        costs = self._costs
+        return Price(
+            sessions,
+            costs.seconds(sessions, context),
+            costs.row_s(rows, _HORIZON),
+            costs.draft_s,
+        )
