@@ -10,28 +10,22 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.lease import LeaseFault
 from foredraft.types import DraftBlock, Propose
 from orchestrator.breaker import BreakerState
 from orchestrator.config import OrchestratorConfig
-from orchestrator.controller_state import ControllerState
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.lease import LeaseClient
-from orchestrator.length.controllers import Cost, DraftLengthController, Observation
+from orchestrator.drive.lengths import DraftLengths
 from orchestrator.ports import DrafterPort, DraftStream
-from orchestrator.report import NO_DRAFT, Decision
-from orchestrator.run_ahead import RunAheadGate
 from orchestrator.session.session import Session
 
 log = logging.getLogger(__name__)
 
 # Requests unanswered at once: one for a prediction, and one just in time when that came out wrong.
 MAX_OUTSTANDING = 2
-# Plain rounds in a row, by choice, after which no features are computed for a drafter.
-_IDLE_ROUNDS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -45,42 +39,30 @@ class _Pending:
 
 
 class Drafting:
-    """Requests drafts, k tokens long, and hands them to the session as they arrive.
-
-    The controller begins with the state `start`; what it learns is saved for later sessions.
-    """
+    """Requests drafts and hands them to the session as they arrive."""
 
     def __init__(
         self,
         port: DrafterPort,
         session: Session,
         lease: LeaseClient,
-        controller: DraftLengthController[Any],
+        lengths: DraftLengths,
         config: OrchestratorConfig,
         closer: BackgroundCloser,
         clock: Callable[[], float],
-        start: Any,
-        saved: ControllerState,
     ) -> None:
         self._port = port
         self._session = session
         self._lease = lease
-        self._controller = controller
+        self._lengths = lengths
         self._config = config
         self._closer = closer
         self._clock = clock
-        self._saved = saved
-        self._state = start
-        self._gate = RunAheadGate(config.run_ahead_min_hit_rate)
-        self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
         self._breaker = config.breaker.breaker()
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
-        self._plain_rounds = 0
         self._pending: list[_Pending] = []
-        # What the newest draft length was chosen by.
-        self.decision = NO_DRAFT
         self.attaches = 0
         # Why no drafter takes the session, whichever it is.
         self.refusal: str | None = None
@@ -89,20 +71,15 @@ class Drafting:
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
         none = self.refusal is not None or self._session.features_due
-        if none or self._controller.next_k(self._state) == 0 or not (self._attached or self._pays):
+        if none or not (self._lengths.wants_draft and (self._attached or self._pays)):
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._breaker.failures else 1
 
-    @property
-    def runs_ahead(self) -> bool:
-        """Whether drafts for predicted outcomes pay now."""
-        return self._gate.is_open(self._hit_rate)
-
     # The drafter's stream.
 
     def start(self) -> None:
-        """Attach a drafter in the background, if the controller asks for a draft."""
+        """Attach a drafter in the background, if a draft is wanted enough."""
         if self._pays:
             self._attaching = asyncio.create_task(self._attach())
             self._attaching.add_done_callback(_log_failure)
@@ -116,11 +93,9 @@ class Drafting:
     @property
     def _pays(self) -> bool:
         """Whether a draft is wanted enough to attach a drafter."""
-        if self._controller.next_k(self._state) == 0:
-            return False
-        rows = self._session.rows_to_restart(self._saved.features)
+        rows = self._session.rows_to_restart(self._lengths.features)
         left = self._session.tokens_left
-        return rows == 0 or self._controller.restart_pays(self._state, rows, left)
+        return self._lengths.wants_draft and self._lengths.restart_pays(rows, left)
 
     async def settle(self) -> None:
         """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
@@ -133,9 +108,7 @@ class Drafting:
         """Start closing the stream and give up everything under way."""
         if self._attaching is not None:
             self._attaching.cancel()
-        if self._controller.max_k > 0:
-            self._saved.save(self._controller, self._state)
-        self._saved.hit_rate = self._hit_rate
+        self._lengths.save()
         self._detach()
 
     async def _attach(self) -> None:
@@ -160,14 +133,14 @@ class Drafting:
         self.attaches += 1
         self._session.drafter_opened(self._stream.opened)
         self._lease.drafter_opened(self._stream, opening)
-        self._saved.features = self._stream.opened.model.features_hash
+        self._lengths.features = self._stream.opened.model.features_hash
         if not self._lease.covers_drafts:
             # The first draft is made while the verifier still reads the prompt.
-            self._request(self._session.next_draft(self._next_k()))
+            self._request(self._session.next_draft(self._lengths.next_k()))
 
     def _detach(self) -> None:
         self._leave()
-        self._state = self._controller.initial()
+        self._lengths.reset()
 
     def _leave(self) -> None:
         """Close the drafter's stream, if there is one, and forget what it was asked for."""
@@ -207,9 +180,9 @@ class Drafting:
         if self._stream is not None and self._stream.draining:
             self._replace("it drains")
         if not self._attached and self.refusal is None:
-            self._next_k()
+            self._lengths.next_k()
             self.start()
-        elif self._plain_rounds >= _IDLE_ROUNDS and self._session.end_features():
+        elif self._lengths.idle and self._session.end_features():
             # Rows are cheaper without; to draft again, the text is read again.
             self._leave()
         if any(pending.late for pending in self._pending):
@@ -221,7 +194,7 @@ class Drafting:
             and self._session.draft() is None
             and self._awaited() is None
         ):
-            self._request(self._session.next_draft(self._next_k()))
+            self._request(self._session.next_draft(self._lengths.next_k()))
 
     async def wait(self) -> None:
         """Return once the session has a draft, or none will come before the deadline."""
@@ -241,27 +214,16 @@ class Drafting:
     def run_ahead(self) -> None:
         """Request drafts of the outcomes predicted for the round in flight."""
         outstanding = len(self._pending) >= MAX_OUTSTANDING
-        if self.runs_ahead and not outstanding and not self._lease.covers_drafts:
-            for request in self._session.drafts_ahead(self._next_k()):
+        if self._lengths.runs_ahead and not outstanding and not self._lease.covers_drafts:
+            for request in self._session.drafts_ahead(self._lengths.next_k()):
                 self._request(request)
 
     def k_to_grant(self) -> int:
         """Return how long drafts a verifier may ask for: 0 while one is at hand or on its way."""
         busy = self._pending or self.refusal is not None or self._session.draft() is not None
-        return self._next_k() if self._lease.covers_drafts and not busy else 0
+        return self._lengths.next_k() if self._lease.covers_drafts and not busy else 0
 
     # After a round.
-
-    def observe(self, observation: Observation | None, cost: Cost | None) -> None:
-        """Report to the controller how a draft fared, if there was one, and what the round took."""
-        if cost is not None:
-            self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
-            self._saved.price = cost.price
-            self._state = self._controller.spent(self._state, cost)
-        if observation is not None:
-            self._state = self._controller.update(self._state, observation)
-            if observation.predicted is not None:
-                self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
 
     def answered_in_time(self) -> None:
         """Forgive the drafter its late answers before this one."""
@@ -273,11 +235,6 @@ class Drafting:
             self._missed()
         elif fault is LeaseFault.LOST:
             self._lost("the verifier cannot use it")
-
-    def _next_k(self) -> int:
-        k = self._controller.next_k(self._state)
-        self.decision = Decision(k, self._controller.explain(self._state))
-        return k
 
     def _awaited(self) -> _Pending | None:
         """Return the newest request whose answer could serve the next round."""

@@ -27,6 +27,7 @@ from orchestrator.drive.channel import BoundedChannel
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.drafting import Drafting
 from orchestrator.drive.lease import LeaseClient
+from orchestrator.drive.lengths import DraftLengths
 from orchestrator.drive.verifying import Verifying
 from orchestrator.length.controllers import PLAIN, Cost, DraftLengthController
 from orchestrator.ports import DrafterPort, VerifierPort
@@ -56,16 +57,19 @@ async def generate(
     cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
     """
     channel: BoundedChannel[Event] = BoundedChannel(config.read_ahead)
-    run = _Run(request, drafter, verifier, config, clock, state or ControllerState())
-    task = asyncio.create_task(run.drive(channel.put))
-    task.add_done_callback(lambda _: channel.end())
-    try:
-        async for event in channel:
-            yield event
-        await task
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
+    state = state or ControllerState()
+    # Before the first draft length is chosen: that goes by it.
+    with state.traffic.counted():
+        run = _Run(request, drafter, verifier, config, clock, state)
+        task = asyncio.create_task(run.drive(channel.put))
+        task.add_done_callback(lambda _: channel.end())
+        try:
+            async for event in channel:
+                yield event
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
 
 def decoding_mode(request: GenerationRequest, config: OrchestratorConfig) -> DecodingMode:
@@ -105,9 +109,9 @@ class _Run:
             config.controller(request.sampling) if request.speculate else PLAIN
         )
         drafts = controller.max_k > 0
-        start = state.start_state(controller) if drafts else controller.initial()
+        self._lengths = lengths = DraftLengths(controller, state, config.run_ahead_min_hit_rate)
         # A session that begins plainly asks for no features: they cost rows and bytes.
-        features = state.features if controller.next_k(start) > 0 else ""
+        features = lengths.features if lengths.wants_draft else ""
         self._request = request
         self._config = config
         self._clock = clock
@@ -118,9 +122,7 @@ class _Run:
         ngram = config.ngram.params if drafts else None
         self._session = session = Session(request, features, ngram)
         self._lease = lease = LeaseClient(session, config)
-        self._drafting = Drafting(
-            drafter, session, lease, controller, config, closer, clock, start, state
-        )
+        self._drafting = Drafting(drafter, session, lease, lengths, config, closer, clock)
         self._verifying = Verifying(verifier, session, lease, config, controller.max_k, closer)
 
     async def drive(self, emit: Emit) -> None:
@@ -151,8 +153,8 @@ class _Run:
         """Wait for a round that the verifier leads; None if the next round is not one."""
         began = self._clock()
         k = 0 if self._verifying.must_move else self._drafting.k_to_grant()
-        decision = self._drafting.decision
-        answer = await self._verifying.led_round(k, self._drafting.runs_ahead)
+        decision = self._lengths.decision
+        answer = await self._verifying.led_round(k, self._lengths.runs_ahead)
         if isinstance(answer, LeaseEnded):
             self._drafting.lease_ended(answer.fault)
         if answer is None or isinstance(answer, LeaseEnded):
@@ -172,7 +174,7 @@ class _Run:
         began = self._clock()
         await self._drafting.wait()
         wait_s = self._clock() - began
-        decision = self._drafting.decision
+        decision = self._lengths.decision
         request = self._session.next_round(self._drafting.plain_steps)
         # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()
@@ -188,8 +190,7 @@ class _Run:
         away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
         offered, tokens = len(step.request.draft), len(step.tokens)
         cost = Cost(turn.decision.k, offered, step.bought, tokens, turn.seconds, away_s, step.price)
-        # The reading of the prompt is in the first round's time.
-        self._drafting.observe(seen, None if self._stats.rounds == 0 else cost)
+        self._lengths.observe(seen, cost)
         self._drafting.prepare()
         stats = RoundStats(
             round=step.request.base.round,

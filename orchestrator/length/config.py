@@ -111,6 +111,11 @@ class GoodputConfig(StrictModel):
         le=1,
         description="Share of plainly decoded tokens that trying drafts again may cost.",
     )
+    margin: float = Field(
+        default=1.05,
+        ge=1,
+        description="Factor by which drafts must be expected to beat plain decoding.",
+    )
 
     @model_validator(mode="after")
     def _drafts(self) -> GoodputConfig:
@@ -124,6 +129,7 @@ class GoodputConfig(StrictModel):
             tuple(sorted(set(self.lengths))),
             self.prior,
             self.probe_share,
+            self.margin,
         )
 
 

@@ -30,17 +30,19 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
   wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
   plain rounds, for each of their tokens.
 
-S(k) is multiplied by e, if that is more than 1: the seconds that recent drafted rounds took for
-each of their tokens, against what T and S had predicted. No model of a machine that all parts share
-is exact, and where it errs, plain decoding is to win.
+S(k) is multiplied by e, if that is more than 1: the mean of the seconds that drafted rounds took
+for each of their tokens, against what T and S had predicted. No model of a machine that all parts
+share is exact, and where it errs, plain decoding is to win. A, A_0, e and the share that is bought
+are those of rounds at a like number of sessions (load.py).
 
 T(k) / S(k) > 1 / S(0) holds if and only if a draft adds more tokens than all sessions together
 would have committed in the seconds that it takes: so no session drafts at the others' expense, and
 with k = 0 the drafter has no work.
 
 Every estimate fades by a factor with each observation, so that it follows a text, or a machine,
-that changes. While nothing is drafted, the acceptance may change unseen: a draft is tried again as
-soon as what it is expected to lose is a small share of the tokens since the last one.
+that changes. Few rounds say little: until more were seen at a load, drafts are tried that are
+expected to lose. While nothing is drafted, the acceptance may change unseen: a draft is tried again
+as soon as what it is expected to lose is a small share of the tokens since the last one.
 """
 
 from __future__ import annotations
@@ -50,8 +52,9 @@ from itertools import accumulate
 
 from foredraft.types import NO_PRICE, Price
 from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.load import NUM_LOADS, Load, load_of
 
-# How fast r and A forget: text changes within a session, about the last 50 blocks count.
+# How fast r forgets: text changes within a session, about the last 50 blocks count.
 _RECENT_FADE = 0.98
 # How fast a_i forgets: small differences of noisy figures, about the last 500 count.
 _SLOW_FADE = 0.998
@@ -59,68 +62,60 @@ _SLOW_FADE = 0.998
 _RECENT_WEIGHT = 4.0
 _POSITION_WEIGHT = 12.0
 _AWAY_WEIGHT = 1.0
-# The weight of the prior that e is 1, in rounds of one token.
-_SLOWER_WEIGHT = 8.0
-# The weight of the prior that all is bought, in tokens.
-_BOUGHT_WEIGHT = 4.0
-# A try lasts until the verdict of the first round is here: of a lease, more have begun by then.
-_PROBE_ROUNDS = 3
+# Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
+# later rounds, the share falls as their number's square root rises.
+_CURIOUS_ROUNDS = 16
+_CURIOUS_SHARE = 0.25
+# A session's first drafted rounds wait for connections and caches: they say nothing of later ones.
+_COLD_ROUNDS = 3
+# So a session that drafts goes on for some rounds, unless more than _CURIOUS_SHARE would be lost.
+_TRY_ROUNDS = 10
 # Every so many drafted rounds the longest draft is tried, which observes all positions.
 _LONGEST_EVERY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Mean:
-    """The fading sums of a weighted mean."""
-
-    weight: float = 0.0
-    total: float = 0.0
-
-    def observe(self, total: float, weight: float = 1.0) -> Mean:
-        """Return the mean after one more observation of so much weight."""
-        return Mean(_RECENT_FADE * self.weight + weight, _RECENT_FADE * self.total + total)
-
-    def halved(self) -> Mean:
-        """Return the same mean of half the weight."""
-        return Mean(self.weight / 2, self.total / 2)
-
-    def value(self, prior: float, weight: float) -> float:
-        """Return the mean of what was observed and a prior of some weight."""
-        whole = self.weight + weight
-        return (self.total + weight * prior) / whole if whole else prior
-
-
-@dataclass(frozen=True, slots=True)
 class GoodputState:
-    """positions holds (A_i, E_i), recent (A, E); away is A, plain_away A_0, bought the share of
-    offered tokens that is bought, slower is e; price is the newest.
+    """positions holds (A_i, E_i), recent (A, E); loads is what was learnt at each load; price is
+    the newest.
 
-    rounds counts the drafted rounds, plain_tokens those committed plainly since the last one;
-    started says that the session had a drafted round.
+    rounds counts the drafted rounds, in_session those of this session, plain_tokens the tokens
+    committed plainly since the last one; started says that the session had a round.
     """
 
     positions: tuple[tuple[float, float], ...]
     recent: tuple[float, float] = (0.0, 0.0)
-    away: Mean = Mean()
-    plain_away: Mean = Mean()
-    bought: Mean = Mean()
-    slower: Mean = Mean()
+    loads: tuple[Load, ...] = (Load(),) * NUM_LOADS
     price: Price = NO_PRICE
     rounds: int = 0
+    in_session: int = 0
     plain_tokens: int = 0
     started: bool = False
+
+    @property
+    def load(self) -> Load:
+        """What was learnt at the load of now."""
+        return self.loads[load_of(self.price.sessions)]
+
+    def learnt(self, load: Load) -> GoodputState:
+        """Return the state with something new at the load of now."""
+        at = load_of(self.price.sessions)
+        return replace(self, loads=(*self.loads[:at], load, *self.loads[at + 1 :]))
 
 
 @dataclass(frozen=True, slots=True)
 class GoodputController:
     """Picks among lengths by expected tokens per second; prior is p.
 
-    probe_share is the share of the tokens decoded plainly that trying a draft again may cost.
+    probe_share is the share of the tokens decoded plainly that trying a draft again may cost. A
+    draft must be expected to beat plain decoding by the factor margin: estimates err, and to begin
+    costs something.
     """
 
     lengths: tuple[int, ...]
     prior: float
     probe_share: float
+    margin: float
 
     @property
     def max_k(self) -> int:
@@ -130,17 +125,11 @@ class GoodputController:
         return GoodputState(((0.0, 0.0),) * self.max_k)
 
     def resumed(self, saved: GoodputState, price: Price) -> tuple[GoodputState, GoodputState]:
-        # Another text, at another time: half of what is known of the last one's counts. The tokens
-        # that a draft may be tried for go to one session, so that not all try at once.
+        # Another text: half of what is known of the last one's acceptance counts. The tokens that a
+        # draft may be tried for go to one session, so that not all try at once.
         accepted, expected = saved.recent
-        start = replace(
-            saved,
-            recent=(accepted / 2, expected / 2),
-            away=saved.away.halved(),
-            slower=saved.slower.halved(),
-            price=price,
-            started=False,
-        )
+        recent = (accepted / 2, expected / 2)
+        start = replace(saved, recent=recent, price=price, in_session=0, started=False)
         return start, replace(saved, plain_tokens=0)
 
     def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
@@ -161,31 +150,35 @@ class GoodputController:
         return replace(state, positions=tuple(positions), recent=recent)
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
-        state = replace(state, price=cost.price)
+        # A session's first round waits for its prompt, too.
+        timed = state.started
+        state = replace(state, price=cost.price, started=True)
+        load = state.load
         if cost.offered:
-            # A session's first one waits for connections and caches, too.
+            load = load.drafted(cost.bought, cost.offered)
+            if state.in_session >= _COLD_ROUNDS and cost.k:
+                k = min(cost.k, self.max_k)
+                seconds, tokens = self._predicted(state, k), self._tokens(state, k)
+                load = load.timed(cost.away_s, cost.seconds / seconds, cost.tokens / tokens)
             return replace(
-                state,
-                away=state.away.observe(cost.away_s) if state.started else state.away,
-                bought=state.bought.observe(cost.bought, cost.offered),
-                slower=self._slower(state, cost) if state.started else state.slower,
+                state.learnt(load),
                 rounds=state.rounds + 1,
+                in_session=state.in_session + 1,
                 plain_tokens=0,
-                started=True,
             )
         if cost.k:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
-        away = state.plain_away.observe(cost.away_s, cost.tokens)
-        return replace(state, plain_away=away, plain_tokens=state.plain_tokens + cost.tokens)
+        if timed:
+            state = state.learnt(load.plain(cost.away_s, cost.tokens))
+        return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:
         return self._choice(state)[0]
 
     def restart_pays(self, state: GoodputState, rows: int, tokens_left: int) -> bool:
         k, price = self.next_k(state), state.price
-        tokens = self.expected(state)[self._bought(state, k)]
-        saved_s = self.seconds(state, 0) - self.seconds(state, k) / tokens
+        saved_s = self.seconds(state, 0) - self.seconds(state, k) / self._tokens(state, k)
         return saved_s * tokens_left > max(1, price.sessions) * rows * price.row_s
 
     def explain(self, state: GoodputState) -> str:
@@ -199,33 +192,24 @@ class GoodputController:
 
     def seconds(self, state: GoodputState, k: int) -> float:
         """Return S(k)."""
-        price = state.price
         if k == 0:
-            return max(1e-9, state.plain_away.value(0.0, 0.0) + price.pass_s)
-        # Never below 1: what a draft costs others is not in the session's own time.
-        slower = max(1.0, state.slower.value(1.0, _SLOWER_WEIGHT * self._predicted(state, k)))
-        return slower * self._predicted(state, k)
+            return max(1e-9, state.load.plain_away.value(0.0, 0.0) + state.price.pass_s)
+        return state.load.excess * self._predicted(state, k)
 
     def _predicted(self, state: GoodputState, k: int) -> float:
         """Return S(k) as the prices have it, without e."""
         price, n = state.price, max(1, state.price.sessions)
-        away = state.away.value(price.pass_s, _AWAY_WEIGHT)
+        away = state.load.away.value(price.pass_s, _AWAY_WEIGHT)
         rows = self._bought(state, k)
         return max(1e-9, away + price.pass_s + n * rows * price.row_s + (n - 1) * price.draft_s)
 
-    def _slower(self, state: GoodputState, cost: Cost) -> Mean:
-        """Return e after a drafted round."""
-        k = min(cost.k, self.max_k)
-        if not k or state.price == NO_PRICE:
-            return state.slower
-        tokens = self.expected(state)[self._bought(state, k)]
-        return state.slower.observe(
-            cost.seconds * tokens, self._predicted(state, k) * max(1, cost.tokens)
-        )
-
     def _bought(self, state: GoodputState, k: int) -> int:
         """Return how many of k offered tokens the verifier buys."""
-        return round(k * state.bought.value(1.0, _BOUGHT_WEIGHT))
+        return round(k * state.load.bought)
+
+    def _tokens(self, state: GoodputState, k: int) -> float:
+        """Return T(k)."""
+        return self.expected(state)[self._bought(state, k)]
 
     def _position_acceptance(self, state: GoodputState) -> list[float]:
         """Return a_i for every position."""
@@ -238,24 +222,24 @@ class GoodputController:
 
     def _choice(self, state: GoodputState) -> tuple[int, str]:
         """Return the next k and the reason."""
-        bought = self.expected(state)
-        tokens = [bought[self._bought(state, k)] for k in range(self.max_k + 1)]
+        expected = self.expected(state)
+        tokens = {k: expected[self._bought(state, k)] for k in self.lengths}
         seconds = {k: self.seconds(state, k) for k in self.lengths}
         best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
+        reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted"
         if 0 in self.lengths:
-            # What plain decoding commits in the time of a drafted round, less what that commits.
-            loss = seconds[best] / seconds[0] - tokens[best]
-            probed = self.probe_share * state.plain_tokens / _PROBE_ROUNDS
-            reason = (
-                f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted, "
-                f"one in {1e3 * seconds[0]:.1f} ms plainly"
-            )
-            if loss > 0 and loss > probed:
+            reason += f", one in {1e3 * seconds[0]:.1f} ms plainly"
+            # What plain decoding commits in the time of a drafted round.
+            instead = seconds[best] / seconds[0]
+            loss = self.margin * instead - tokens[best]
+            known = min(1.0, (_CURIOUS_ROUNDS / (state.load.rounds + 1)) ** 0.5)
+            if 0 < state.in_session < _TRY_ROUNDS:
+                known = 1.0
+            probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
+            if loss > max(_CURIOUS_SHARE * known * instead, probed):
                 return 0, reason
             if loss > 0:
-                return best, "a draft is tried again"
-        else:
-            reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms"
+                return best, f"{reason}: tried"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, "all positions are observed"
         return best, reason

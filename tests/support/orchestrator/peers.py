@@ -9,7 +9,9 @@ from dataclasses import replace
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import ROOT, explicit
 from foredraft.errors import PrefixMismatch, Unavailable
+from foredraft.limits import MAX_DRAFT
 from foredraft.types import (
+    NO_PRICE,
     DraftBlock,
     DraftOpen,
     DraftOpened,
@@ -160,6 +162,9 @@ class ScriptedVerifier:
         self.after: VerifyScript | None = None
         self.opening: VerifyScript | None = None
         self.model = MODEL
+        self.price = NO_PRICE
+        # Of each draft no more tokens are verified.
+        self.most_bought = MAX_DRAFT
         self.rounds: list[Round] = []
         self.opens: list[VerifyOpen] = []
         self.live: list[_VerifyStream] = []
@@ -189,11 +194,21 @@ class _VerifyStream:
         if self._port.before is not None:
             await self._port.before(index)
         assert len(request.draft) <= self._open.max_draft
-        verdict = decide(self._tokens, request, self._open.stop_token_ids)
+        verdict = self._decide(request)
         if self._port.after is not None:
             await self._port.after(index)
         await asyncio.sleep(0)
         return verdict
+
+    def _decide(self, request: Round) -> Verdict:
+        most, stops = self._port.most_bought, self._open.stop_token_ids
+        left_out = max(0, len(request.draft) - most)
+        if request.draft and not most:
+            request = replace(request, draft=(), parents=(), plain_steps=1)
+        elif left_out:
+            request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
+        verdict = decide(self._tokens, request, stops)
+        return replace(verdict, left_out=left_out, price=self._port.price)
 
     async def close(self) -> None:
         if self in self._port.live:

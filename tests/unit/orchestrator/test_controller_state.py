@@ -25,7 +25,7 @@ def test_a_session_starts_with_the_newest_price() -> None:
         goodput,
         goodput.spent(goodput.initial(), Cost(4, 4, 4, 3, 0.02, 0.01, Price(1, 1.0, 0.01))),
     )
-    saved.price = Price(64, 1.0, 0.5)
+    saved.traffic.price = Price(64, 1.0, 0.5)
     assert goodput.next_k(saved.start_state(goodput)) == 0
 
 
@@ -34,6 +34,13 @@ def test_one_session_gets_the_tokens_that_a_draft_may_be_tried_for() -> None:
     for _ in range(3):
         saved.save(goodput, goodput.spent(goodput.initial(), Cost(0, 0, 0, 8, 0.1, 0.01)))
     assert [saved.start_state(goodput).plain_tokens for _ in range(2)] == [24, 0]
+
+
+def test_sessions_that_begin_together_count_each_other() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    saved.traffic.price = Price(1, 1.0, 0.01)
+    saved.traffic.sessions = 3
+    assert saved.start_state(goodput).price == Price(3, 1.0, 0.01)
 
 
 def test_others_start_anew() -> None:

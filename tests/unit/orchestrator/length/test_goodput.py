@@ -56,8 +56,8 @@ def test_short_drafts_where_little_is_kept_and_rows_cost() -> None:
 
 
 def test_plain_decoding_where_drafts_lose() -> None:
-    goodput = controller()
-    state = live(goodput, 40, accepted=0)
+    goodput = controller(probe_share=1e-6)
+    state = live(goodput, 600, accepted=0)
     assert goodput.next_k(state) == 0
     assert "plainly" in goodput.explain(state)
 
@@ -70,10 +70,27 @@ def test_a_row_costs_every_session_in_the_pass() -> None:
 
 
 def test_a_draft_costs_the_passes_of_others_what_it_takes_from_them() -> None:
-    goodput = controller()
+    goodput = controller(probe_share=1e-6)
     cheap, dear = Price(4, 1.0, 0.01, 0.0), Price(4, 1.0, 0.01, 1.5)
-    assert goodput.next_k(live(goodput, 40, accepted=4, price=cheap)) > 0
-    assert goodput.next_k(live(goodput, 40, accepted=4, price=dear)) == 0
+    assert goodput.next_k(live(goodput, 400, accepted=4, price=cheap)) > 0
+    assert goodput.next_k(live(goodput, 400, accepted=4, price=dear)) == 0
+
+
+def test_a_bad_beginning_is_not_believed_at_once() -> None:
+    goodput = controller(probe_share=1e-6)
+    cold = live(goodput, 3, accepted=2, away_s=30.0)
+    assert goodput.next_k(cold) > 0
+    assert goodput.next_k(live(goodput, 100, accepted=6, state=cold)) == 8
+
+
+def test_what_was_learnt_at_one_load_does_not_count_at_another() -> None:
+    goodput = controller(probe_share=1e-6)
+    busy = Price(16, 1.0, 0.001)
+    state = live(goodput, 100, accepted=6)
+    lost = live(goodput, 600, accepted=6, price=busy, away_s=20.0, state=state)
+    assert goodput.next_k(lost) == 0
+    back = goodput.spent(lost, Cost(0, 0, 0, 8, 8.0, 0.0, ALONE))
+    assert goodput.next_k(back) == 8
 
 
 def test_a_session_drafts_again_as_soon_as_the_price_falls() -> None:

@@ -1,0 +1,92 @@
+"""One session's draft lengths: its controller, what that has learnt, and what others start from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orchestrator.controller_state import ControllerState
+from orchestrator.length.controllers import Cost, DraftLengthController, Observation
+from orchestrator.report import NO_DRAFT, Decision
+from orchestrator.run_ahead import RunAheadGate
+
+# Plain rounds in a row, by choice, after which a session counts as one that does not draft.
+_IDLE_ROUNDS = 3
+
+
+class DraftLengths:
+    """Chooses lengths by a controller and its state; saves what is learnt for later sessions."""
+
+    def __init__(
+        self,
+        controller: DraftLengthController[Any],
+        saved: ControllerState,
+        min_hit_rate: float,
+    ) -> None:
+        self._controller = controller
+        self._saved = saved
+        drafts = controller.max_k > 0
+        self._state = saved.start_state(controller) if drafts else controller.initial()
+        self._gate = RunAheadGate(min_hit_rate)
+        self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
+        self._plain_rounds = 0
+        # What the newest draft length was chosen by.
+        self.decision = NO_DRAFT
+
+    @property
+    def max_k(self) -> int:
+        """The longest draft that can be chosen."""
+        return self._controller.max_k
+
+    @property
+    def wants_draft(self) -> bool:
+        """Whether the next round is to have a draft."""
+        return self._controller.next_k(self._state) > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether the session has decoded plainly, by choice, for a while."""
+        return self._plain_rounds >= _IDLE_ROUNDS
+
+    @property
+    def features(self) -> str:
+        """The features that the session's drafter is expected to read, "" for none."""
+        return self._saved.features
+
+    @features.setter
+    def features(self, name: str) -> None:
+        self._saved.features = name
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether drafts for predicted outcomes pay now."""
+        return self._gate.is_open(self._hit_rate)
+
+    def next_k(self) -> int:
+        """Return the length of the next draft, and keep the reason; 0 means plain decoding."""
+        k = self._controller.next_k(self._state)
+        self.decision = Decision(k, self._controller.explain(self._state))
+        return k
+
+    def restart_pays(self, rows: int, tokens_left: int) -> bool:
+        """Return whether drafts for the tokens left are worth reading so many rows again."""
+        return rows == 0 or self._controller.restart_pays(self._state, rows, tokens_left)
+
+    def observe(self, observation: Observation | None, cost: Cost) -> None:
+        """Learn how a draft fared, if there was one, and what the round took."""
+        self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
+        self._saved.traffic.price = cost.price
+        self._state = self._controller.spent(self._state, cost)
+        if observation is not None:
+            self._state = self._controller.update(self._state, observation)
+            if observation.predicted is not None:
+                self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
+
+    def reset(self) -> None:
+        """Forget what was learnt of a drafter that is left."""
+        self._state = self._controller.initial()
+
+    def save(self) -> None:
+        """Keep what was learnt for later sessions."""
+        if self.max_k > 0:
+            self._saved.save(self._controller, self._state)
+        self._saved.hit_rate = self._hit_rate
