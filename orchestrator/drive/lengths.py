@@ -29,6 +29,8 @@ class DraftLengths:
         self._gate = RunAheadGate(min_hit_rate)
         self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
         self._plain_rounds = 0
+        # By the state as it is; None once that has changed.
+        self._chosen: Decision | None = None
         # What the newest draft length was chosen by.
         self.decision = NO_DRAFT
 
@@ -40,7 +42,7 @@ class DraftLengths:
     @property
     def wants_draft(self) -> bool:
         """Whether the next round is to have a draft."""
-        return self._controller.next_k(self._state) > 0
+        return self._choice().k > 0
 
     @property
     def idle(self) -> bool:
@@ -63,9 +65,8 @@ class DraftLengths:
 
     def next_k(self) -> int:
         """Return the length of the next draft, and keep the reason; 0 means plain decoding."""
-        k = self._controller.next_k(self._state)
-        self.decision = Decision(k, self._controller.explain(self._state))
-        return k
+        self.decision = self._choice()
+        return self.decision.k
 
     def restart_pays(self, rows: int, tokens_left: int) -> bool:
         """Return whether drafts for the tokens left are worth reading so many rows again."""
@@ -73,6 +74,7 @@ class DraftLengths:
 
     def observe(self, observation: Observation | None, cost: Cost) -> None:
         """Learn how a draft fared, if there was one, and what the round took."""
+        self._chosen = None
         self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
         self._saved.traffic.price = cost.price
         self._state = self._controller.spent(self._state, cost)
@@ -83,6 +85,7 @@ class DraftLengths:
 
     def reset(self) -> None:
         """Forget what was learnt of a drafter that is left."""
+        self._chosen = None
         self._state = self._controller.initial()
 
     def save(self) -> None:
@@ -90,3 +93,9 @@ class DraftLengths:
         if self.max_k > 0:
             self._saved.save(self._controller, self._state)
         self._saved.hit_rate = self._hit_rate
+
+    def _choice(self) -> Decision:
+        if self._chosen is None:
+            controller, state = self._controller, self._state
+            self._chosen = Decision(controller.next_k(state), controller.explain(state))
+        return self._chosen

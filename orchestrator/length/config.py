@@ -106,7 +106,7 @@ class GoodputConfig(StrictModel):
         description="Acceptance probability of a token after accepted ones, before any was seen.",
     )
     probe_share: float = Field(
-        default=0.01,
+        default=0.003,
         gt=0,
         le=1,
         description="Share of plainly decoded tokens that trying drafts again may cost.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,12 @@ import torch
 from foredraft import limits
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
+from foredraft.types import Price, Verdict
 from orchestrator.controller_state import ControllerState
+from orchestrator.length.config import GoodputConfig
 from tests.support.families.dflash import HIDDEN, as_tensor, fused, write_drafter
 from tests.support.families.served_dflash import (
+    CONFIG,
     PROMPT,
     Checkpoints,
     Served,
@@ -103,6 +107,28 @@ async def test_another_verifier_is_asked_for_what_is_not_there_yet(
     expected = fused(checkpoints.target, checkpoints.weights, [*PROMPT, *tokens])
     found = as_tensor(b"".join(kept))[: len(expected) - 1]
     torch.testing.assert_close(found, expected[:-1], atol=1e-3, rtol=2**-7)
+
+
+async def test_a_session_that_stops_drafting_needs_no_features_until_it_drafts_again(
+    served: Served,
+) -> None:
+    verifier, drafter = served
+    plain, _ = await decoded(drafter, verifier, speculate=False, max_new_tokens=88)
+    busy, free = Price(64, 0.01, 0.1), Price(1, 0.01, 1e-5)
+
+    def priced(verdict: Verdict) -> Verdict:
+        return replace(verdict, price=busy if 4 <= len(told.passed) < 9 else free)
+
+    told, sent = Watched(verifier, priced), Watched(drafter)
+    config = CONFIG.model_copy(update={"adl": GoodputConfig(lengths=(0, 4))})
+    tokens, report = await decoded(sent, told, config=config, max_new_tokens=88)
+    assert tokens == plain
+    plain_rounds = [at for at, one in enumerate(report.trace) if one.k == 0]
+    assert plain_rounds and report.trace[-1].k == 4
+    # The verifier sent none after a few plain rounds, and all of them again once it was reopened.
+    assert not told.passed[plain_rounds[-1]].features
+    assert len(told.opens) == 3 and told.opens[-1].features_from == 0
+    assert report.drafter_attaches == 2
 
 
 @pytest.mark.slow

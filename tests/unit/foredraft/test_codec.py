@@ -36,6 +36,7 @@ from foredraft.types import (
     GrammarKind,
     LogitsParams,
     ModelInfo,
+    Price,
     Proposal,
     Propose,
     Round,
@@ -80,6 +81,8 @@ models = st.builds(
     mask_token_id=st.none() | u32,
 )
 features = st.binary(max_size=40)
+seconds = st.floats(0, 3600)
+prices = st.builds(Price, u32, seconds, seconds, seconds)
 proposals = st.sampled_from(Proposal)
 
 
@@ -97,11 +100,18 @@ def q_over(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[Candidates, ...]:
     return draw(st.sampled_from(((), tuple(one(token) for token in drafted))))
 
 
+def expected_of(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[float, ...]:
+    each = tuple(draw(st.floats(0, 1, width=32)) for _ in drafted)
+    return draw(st.sampled_from(((), each)))
+
+
 @st.composite
 def rounds(draw: st.DrawFn) -> Round:
     drafted = draw(tokens)
     steps = draw(st.integers(1, MAX_PLAIN_STEPS))
-    return Round(draw(bases), drafted, steps, trees_over(draw, drafted), q_over(draw, drafted))
+    shape, q = trees_over(draw, drafted), q_over(draw, drafted)
+    estimates = expected_of(draw, drafted)
+    return Round(draw(bases), drafted, steps, shape, q, estimates, draw(st.booleans()))
 
 
 @st.composite
@@ -113,7 +123,16 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     each = draw(st.one_of(st.just(()), told.map(tuple) if accepted < 10 else st.just(())))
     of_prompt = draw(st.lists(logprobs, max_size=3).map(tuple))
     return Verdict(
-        draw(bases), accepted, more, draw(timings), path, each, of_prompt, draw(features)
+        draw(bases),
+        accepted,
+        more,
+        draw(timings),
+        path,
+        each,
+        of_prompt,
+        draw(features),
+        left_out=draw(st.integers(0, MAX_DRAFT)),
+        price=draw(prices),
     )
 
 
@@ -129,6 +148,7 @@ def blocks(draw: st.DrawFn) -> DraftBlock:
         draw(st.one_of(st.just(-1), u32)),
         draw(timings),
         q_over(draw, drafted),
+        expected_of(draw, drafted),
     )
 
 

@@ -101,6 +101,24 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         verifier_pb2.Round(base=base(), draft=[1] * (MAX_DRAFT + 1)),
         "draft length",
     ),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], expected=[0.5]), "expected"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], expected=[1.5]), "expected"),
+    (drafter_codec.draft_block_from_pb, block(tokens=[1], expected=[float("nan")]), "expected"),
+    (
+        verifier_codec.round_from_pb,
+        verifier_pb2.Round(base=base(), draft=[1], expected=[0.5, 0.1]),
+        "expected",
+    ),
+    (
+        verifier_codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), next_tokens=[1], left_out=257),
+        "left_out",
+    ),
+    (
+        verifier_codec.verdict_from_pb,
+        verifier_pb2.Verdict(base=base(), next_tokens=[1], price={"row_s": -1.0}),
+        "price.row_s",
+    ),
     (drafter_codec.draft_open_from_pb, draft_open(params={"steps": 65}), "params.steps"),
     (
         drafter_codec.draft_open_from_pb,
