@@ -100,7 +100,7 @@ def test_branches_are_shared_out_and_the_rest_is_left(
         for name in names
     ]
     answers = engine.answers_ahead(requests)
-    assert [len(answers[handle]) for handle, _ in requests] == [blocks] * sessions  # type: ignore[arg-type]
+    assert [len(answers[handle]) for handle, _ in requests] == [blocks] * sessions
 
 
 def test_a_session_without_a_slot_gets_nothing_but_is_moved() -> None:
@@ -111,7 +111,7 @@ def test_a_session_without_a_slot_gets_nothing_but_is_moved() -> None:
         for name in ("a", "b")
     ]
     answers = engine.answers_ahead(requests)
-    assert [len(answers[handle]) for handle, _ in requests] == [2, 0]  # type: ignore[arg-type]
+    assert [len(answers[handle]) for handle, _ in requests] == [2, 0]
     [block] = engine.propose([(requests[1][0], asking("b", (*PREFIX, 9), 3, 2))])
     assert isinstance(block, DraftBlock) and block.tokens[0] == 10
 

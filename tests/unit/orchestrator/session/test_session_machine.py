@@ -57,8 +57,9 @@ class SessionMachine(RuleBasedStateMachine):
         self.stops = tuple(sorted(stops))
         self.plain = plain(PROMPT, max_new, self.stops)
         self.session = Session(request(max_new, stop_token_ids=self.stops))
-        self.requests: list[tuple[Propose, tuple[int, ...]]] = []
-        self.blocks: list[tuple[Propose, DraftBlock]] = []
+        # What was asked, the one draft that is meant, and its prefix.
+        self.requests: list[tuple[Propose | ProposeAhead, Propose, tuple[int, ...]]] = []
+        self.blocks: list[tuple[Propose | ProposeAhead, DraftBlock]] = []
         self.rounds: list[tuple[int, Round]] = []
         self.verdicts: list[Verdict] = []
         self.verifiers: list[list[int]] = []
