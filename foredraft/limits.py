@@ -13,7 +13,7 @@ MAX_SESSION_ID = 128
 MAX_PREFIX = 1 << 20
 MAX_DRAFT = 256
 # Outcomes of one round that drafts are made for before its verdict.
-MAX_OUTCOMES = 16
+MAX_OUTCOMES = 32
 MAX_PLAIN_STEPS = 64
 MAX_CANDIDATES = 64
 MAX_DENOISING_STEPS = 64

@@ -25,6 +25,8 @@ from foredraft.noise.gumbel import Noise, gumbel
 from foredraft.types import Candidates, Guess, SamplingParams
 
 NO_GUESS = -1
+# The least probability of an outcome that is worth a draft.
+_LEAST_GUESS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +145,23 @@ def tree_block(
     exponent = params.confidence_exponent_sampled if noisy else params.confidence_exponent
     seed = sampling.seed if noisy else None
     known = TreeScores(scores.tokens, logits, noise, exponent, text, seed)
-    # Nodes behind nodes that are left out are no outcomes: some of the surplus is lost to them.
-    tree = search(known, num_tokens + 2 * num_guesses, params, eos)
+    if not num_guesses:
+        tree, count = search(known, num_tokens, params, eos), num_tokens
+    else:
+        # Nodes behind nodes that are left out are no outcomes: some of the surplus is lost to them.
+        surplus = replace(params, min_node_prob=min(params.min_node_prob, _LEAST_GUESS))
+        tree = search(known, num_tokens + 2 * num_guesses, surplus, eos)
+        # The likeliest come first.
+        count = sum(mass >= params.min_node_prob for mass in tree.mass[:num_tokens])
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
     expected = tuple(min(mass, 1.0) for mass in tree.mass)
     return Drafted(
-        tree.tokens[:num_tokens],
+        tree.tokens[:count],
         length,
         NO_GUESS,
-        tree.parents[:num_tokens],
-        expected=expected[:num_tokens],
-        guesses=_next_nodes(tree, num_tokens)[:num_guesses],
+        tree.parents[:count],
+        expected=expected[:count],
+        guesses=_next_nodes(tree, count)[:num_guesses],
     )
 
 

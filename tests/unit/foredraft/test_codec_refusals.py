@@ -98,7 +98,7 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     ),
     (
         drafter_codec.propose_ahead_from_pb,
-        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}] * 17),
+        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}] * 33),
         "outcomes length",
     ),
     (
@@ -111,13 +111,13 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         drafter_pb2.ProposeAhead(base=base(3), keep_len=1, num_tokens=1, outcomes=[{}]),
         "append",
     ),
-    (drafter_codec.draft_open_from_pb, draft_open(num_guesses=17), "num_guesses"),
+    (drafter_codec.draft_open_from_pb, draft_open(num_guesses=33), "num_guesses"),
     (
         drafter_codec.draft_blocks_from_pb,
-        drafter_pb2.DraftBlocks(blocks=[block()] * 17),
+        drafter_pb2.DraftBlocks(blocks=[block()] * 33),
         "blocks length",
     ),
-    (drafter_codec.draft_block_from_pb, block(guesses=[{}] * 17), "guesses length"),
+    (drafter_codec.draft_block_from_pb, block(guesses=[{}] * 33), "guesses length"),
     (drafter_codec.draft_block_from_pb, block(guesses=[{"node": 0}]), "guesses.node"),
     (drafter_codec.draft_block_from_pb, block(guesses=[{"node": -2}]), "guesses.node"),
     (
