@@ -15,6 +15,7 @@ from drafter_service.batcher import Batcher
 from drafter_service.load import load_engine as load_drafter
 from foredraft.types import ModelInfo
 from orchestrator.in_process import LocalDrafter, LocalVerifier
+from orchestrator.ports import DrafterPort, VerifierPort
 from verifier_service.load import load_engine as load_verifier
 from verifier_service.runner import Runner
 
@@ -24,8 +25,8 @@ class Engines:
     """The loaded pair behind the orchestrator's ports."""
 
     tokenizer: Tokenizer
-    drafter: LocalDrafter
-    verifier: LocalVerifier
+    drafter: DrafterPort
+    verifier: VerifierPort
     runner: Runner
     target: ModelInfo
 

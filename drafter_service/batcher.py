@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from drafter_service.engine import DrafterEngine
 from foredraft.errors import ForedraftError, Overloaded
 from foredraft.rpc.engine_thread import EngineThread, Settled
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, ProposeAhead
 
 log = logging.getLogger(__name__)
 
@@ -22,19 +23,23 @@ _WAIT_WEIGHT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    request: Propose
-    answer: asyncio.Future[DraftBlock]
+    request: Propose | ProposeAhead
+    answer: asyncio.Future[Any]
     arrived: float
 
 
 class Proposals:
-    """The proposals that wait for an engine; of each session the oldest is in the next batch."""
+    """The proposals that wait for an engine; of each session the oldest is in the next batch.
+
+    Those for predicted outcomes have an engine that nobody else wants: they are dropped, answered
+    with no blocks, where any other proposal waits.
+    """
 
     def __init__(self, engine: DrafterEngine) -> None:
         self.engine = engine
         # By session, oldest first; None closes it.
         self._waiting: dict[int, deque[_Waiting | None]] = {}
-        self._batches = self._blocks = 0
+        self._batches = self._blocks = self._ahead = self._dropped = 0
         self._wait_s = 0.0
 
     @property
@@ -48,7 +53,11 @@ class Proposals:
         return bool(self._waiting)
 
     def submit(
-        self, handle: int, request: Propose, answer: asyncio.Future[DraftBlock], arrived: float
+        self,
+        handle: int,
+        request: Propose | ProposeAhead,
+        answer: asyncio.Future[Any],
+        arrived: float,
     ) -> None:
         """Queue a proposal that arrived at a time of time.perf_counter."""
         waiting = self._waiting.setdefault(handle, deque())
@@ -62,18 +71,52 @@ class Proposals:
     def step(self) -> Iterator[Sequence[Settled]]:
         """Run a batch; an engine that fails fails its proposals and goes on."""
         begin = time.perf_counter()
+        if dropped := self._drop_ahead():
+            yield dropped
         heads = ((handle, waiting.popleft()) for handle, waiting in self._waiting.items())
         asked = {handle: each for handle, each in heads if each is not None}
         self._batches += 1
         try:
-            requests = [(handle, each.request) for handle, each in asked.items()]
-            for answers in self.engine.answers(requests):
+            for answers in self._answers(asked):
                 yield [self._settled(asked.pop(h), a, begin) for h, a in answers.items()]
         except Exception:
             log.exception("the drafter's engine failed")
             error = ForedraftError("the drafter's engine failed")
             yield [(each.answer, error) for each in asked.values()]
         self._close_ended()
+
+    def _drop_ahead(self) -> list[Settled]:
+        """Answer proposals for predicted outcomes with nothing, where any other proposal waits or
+        the session has gone on.
+        """
+        queued = (each for waiting in self._waiting.values() for each in waiting)
+        busy = any(each and isinstance(each.request, Propose) for each in queued)
+        dropped: list[Settled] = []
+        for handle, waiting in self._waiting.items():
+            while waiting and (head := waiting[0]) and isinstance(head.request, ProposeAhead):
+                if not busy and len(waiting) == 1:
+                    break
+                waiting.popleft()
+                answer: tuple[DraftBlock, ...] | ForedraftError = ()
+                try:
+                    self.engine.name(handle, head.request)
+                except ForedraftError as error:
+                    answer = error
+                dropped.append((head.answer, answer))
+        self._dropped += len(dropped)
+        self._close_ended()
+        return dropped
+
+    def _answers(
+        self, asked: Mapping[int, _Waiting]
+    ) -> Iterator[Mapping[int, DraftBlock | tuple[DraftBlock, ...] | ForedraftError]]:
+        """Yield the engine's answers by handle: all proposals are of one kind."""
+        requests = [(handle, each.request) for handle, each in asked.items()]
+        ahead = [(handle, r) for handle, r in requests if isinstance(r, ProposeAhead)]
+        if ahead:
+            yield self.engine.answers_ahead(ahead)
+        else:
+            yield from self.engine.answers([(h, r) for h, r in requests if isinstance(r, Propose)])
 
     def gauges(self) -> dict[str, float]:
         """Return the engine's sessions and evictions, and what was batched so far."""
@@ -82,6 +125,8 @@ class Proposals:
             "sessions": float(self.engine.sessions),
             "batches": float(self._batches),
             "blocks": float(self._blocks),
+            "blocks_ahead": float(self._ahead),
+            "ahead_dropped": float(self._dropped),
             "evictions": float(self.engine.evictions),
         }
 
@@ -95,15 +140,26 @@ class Proposals:
                 del self._waiting[handle]
 
     def _settled(
-        self, each: _Waiting, answer: DraftBlock | ForedraftError, begin: float
+        self,
+        each: _Waiting,
+        answer: DraftBlock | tuple[DraftBlock, ...] | ForedraftError,
+        begin: float,
     ) -> Settled:
+        wait_s = begin - each.arrived
+        compute_us = int(1e6 * (time.perf_counter() - begin))
+
+        def timed(block: DraftBlock) -> DraftBlock:
+            timings = replace(block.timings, queue_us=int(1e6 * wait_s), compute_us=compute_us)
+            return replace(block, timings=timings)
+
         if isinstance(answer, DraftBlock):
-            wait_s = begin - each.arrived
             self._wait_s += _WAIT_WEIGHT * (wait_s - self._wait_s)
             self._blocks += 1
-            compute_us = int(1e6 * (time.perf_counter() - begin))
-            timings = replace(answer.timings, queue_us=int(1e6 * wait_s), compute_us=compute_us)
-            answer = replace(answer, timings=timings)
+            return each.answer, timed(answer)
+        if isinstance(answer, tuple):
+            self._blocks += len(answer)
+            self._ahead += len(answer)
+            return each.answer, tuple(map(timed, answer))
         return each.answer, answer
 
 
@@ -120,6 +176,18 @@ class Batcher(EngineThread[Proposals]):
 
     def propose(self, handle: int, request: Propose) -> asyncio.Future[DraftBlock]:
         """Queue a proposal; the future gets its block. Raise Overloaded if too many wait."""
+        return self._queued(handle, request)
+
+    def propose_ahead(
+        self, handle: int, request: ProposeAhead
+    ) -> asyncio.Future[tuple[DraftBlock, ...]]:
+        """Queue a proposal for predicted outcomes; the future gets the blocks that were made.
+
+        Raise Overloaded if too many wait.
+        """
+        return self._queued(handle, request)
+
+    def _queued(self, handle: int, request: Propose | ProposeAhead) -> asyncio.Future[Any]:
         if self.waiting >= self._max_queue:
             raise Overloaded(f"{self._max_queue} proposals wait at the drafter")
         arrived = time.perf_counter()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from foredraft import limits
 from foredraft.codec import drafter as codec
+from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
 from foredraft.features import wire as features
 from foredraft.rpc.client import ClientStream, ServiceClient
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
+
+_Request = Propose | ProposeAhead
 
 
 class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]):
@@ -29,7 +33,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         super().__init__("drafter", call)
         self._request, self._address = request, address
         self._sending = asyncio.Lock()
-        self._pending: deque[tuple[Propose, asyncio.Future[DraftBlock]]] = deque()
+        self._pending: deque[tuple[_Request, asyncio.Future[Any]]] = deque()
         self._error: ForedraftError | None = None
         self._opened: DraftOpened | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -56,8 +60,24 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         """Return the block for request.base."""
         chunks, last = features.split(request.features)
         propose = codec.propose_to_pb(replace(request, features=last))
-        ahead = [drafter_pb2.DraftRequest(features={"data": chunk}) for chunk in chunks]
-        answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
+        messages = [drafter_pb2.DraftRequest(features={"data": chunk}) for chunk in chunks]
+        block: DraftBlock = await self._answered(
+            request, (*messages, drafter_pb2.DraftRequest(propose=propose))
+        )
+        return block
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        """Return the blocks for outcomes that the drafter had room for."""
+        propose = codec.propose_ahead_to_pb(request)
+        blocks: tuple[DraftBlock, ...] = await self._answered(
+            request, (drafter_pb2.DraftRequest(propose_ahead=propose),)
+        )
+        return blocks
+
+    async def _answered(
+        self, request: _Request, messages: Sequence[drafter_pb2.DraftRequest]
+    ) -> Any:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Cancelled while it is sent, it is left to nobody.
         answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         # Written here and not by a task of its own: whatever else the loop has to do comes after.
@@ -68,7 +88,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
             self._pending.append((request, answer))
             # Why a stream that cannot be written to has ended, the reader says.
             with suppress(ForedraftError):
-                for message in (*ahead, drafter_pb2.DraftRequest(propose=propose)):
+                for message in messages:
                     await self._write(message)
         return await answer
 
@@ -83,7 +103,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         """Hand answers to those who wait until the stream ends, then fail the rest."""
         try:
             while True:
-                self._answer(await self._read_kind("block"))
+                self._answer(await self._read())
         except ForedraftError as error:
             self._fail(error)
         finally:
@@ -93,10 +113,30 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         if not self._pending:
             raise CorruptModelOutput("the drafter answered what was not asked")
         request, answer = self._pending[0]
-        block = _checked(message.block, request, self.opened.model.vocab_size)
+        found = self._checked(message, request)
         self._pending.popleft()
         if not answer.done():
-            answer.set_result(block)
+            answer.set_result(found)
+
+    def _checked(
+        self, message: drafter_pb2.DraftResponse, request: _Request
+    ) -> DraftBlock | tuple[DraftBlock, ...]:
+        """Return the answer; raise CorruptModelOutput unless it answers the request lawfully."""
+        kind = message.WhichOneof("message")
+        if kind != ("block" if isinstance(request, Propose) else "blocks_ahead"):
+            raise CorruptModelOutput(f"the drafter answered {kind} where a draft was due")
+        opened, most = self.opened, self._request.num_guesses
+        try:
+            if isinstance(request, Propose):
+                block = codec.draft_block_from_pb(message.block)
+                return checked_block(block, {request.base}, request.num_tokens, most, opened)
+            bases = {each.base for each in outcomes_of(request)}
+            blocks = codec.draft_blocks_from_pb(message.blocks_ahead)
+            return tuple(
+                checked_block(block, bases, request.num_tokens, most, opened) for block in blocks
+            )
+        except InvalidRequest as error:
+            raise CorruptModelOutput(f"the drafter's block is malformed: {error}") from error
 
     def _fail(self, error: ForedraftError) -> None:
         if self._error is None:
@@ -116,17 +156,20 @@ class DrafterClient(ServiceClient[DrafterStream]):
         return await self._start(DrafterStream(call, request, self.address))
 
 
-def _checked(message: drafter_pb2.DraftBlock, request: Propose, vocab_size: int) -> DraftBlock:
-    """Return the block; raise CorruptModelOutput unless it answers the request lawfully."""
-    try:
-        block = codec.draft_block_from_pb(message)
-        limits.check_tokens("tokens", block.tokens, vocab_size)
-        limits.check_range("bonus_guess", block.bonus_guess, -1, vocab_size - 1)
-        limits.check_range("tokens length", len(block.tokens), 0, request.num_tokens)
-        limits.check_range("generated_len", block.generated_len, 0, request.num_tokens)
-    except InvalidRequest as error:
-        raise CorruptModelOutput(f"the drafter's block is malformed: {error}") from error
-    if block.base != request.base:
+def checked_block(
+    block: DraftBlock, bases: Set[Base], num_tokens: int, num_guesses: int, opened: DraftOpened
+) -> DraftBlock:
+    """Return a block that answers for one of some bases.
+
+    Raise InvalidRequest for a value out of range, CorruptModelOutput for another base.
+    """
+    vocab_size = opened.model.vocab_size
+    limits.check_tokens("tokens", block.tokens, vocab_size)
+    limits.check_tokens("guesses", [guess.token for guess in block.guesses], vocab_size)
+    limits.check_range("guesses length", len(block.guesses), 0, num_guesses)
+    limits.check_range("tokens length", len(block.tokens), 0, num_tokens)
+    limits.check_range("generated_len", block.generated_len, 0, num_tokens)
+    if block.base not in bases:
         raise CorruptModelOutput("the drafter answered for another base")
     return block
 

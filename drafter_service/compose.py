@@ -117,7 +117,7 @@ class Strategies:
         favours = SamplingParams() if alone else request.sampling
         denoiser = Denoiser(request.params.steps, favours)
         draw, slots = (
-            self._draw(request.proposal, request.sampling),
+            self._draw(request.proposal, request.sampling, request.num_guesses),
             self._capabilities.max_mask_slots,
         )
         if request.params.extend:
@@ -126,7 +126,7 @@ class Strategies:
             return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
         return Diffusion(denoiser, draw, slots)
 
-    def _draw(self, proposal: Proposal, sampling: SamplingParams) -> Draw:
+    def _draw(self, proposal: Proposal, sampling: SamplingParams, num_guesses: int) -> Draw:
         """Return how a proposal makes a block of a denoised block's scores."""
         eos = self._capabilities.eos
         match proposal:
@@ -134,7 +134,7 @@ class Strategies:
                 return lambda scores, count, text, start: argmax_path(scores, count, eos)
             case Proposal.COUPLED:
                 return lambda scores, count, text, start: coupled_path(
-                    scores, count, eos, sampling, len(text)
+                    scores, count, eos, sampling, len(text), num_guesses
                 )
             case Proposal.SAMPLED:
                 most = self._config.sampled.candidates
@@ -143,11 +143,12 @@ class Strategies:
                 )
             case Proposal.CPS:
                 return lambda scores, count, text, start: cps_path(
-                    scores, count, eos, sampling, text, self._path_search
+                    scores, count, eos, sampling, text, self._path_search, num_guesses
                 )
             case Proposal.TREE:
+                search, noise = self._tree_search, self._noise
                 return lambda scores, count, text, start: tree_block(
-                    scores, count, eos, sampling, text, self._tree, self._tree_search, self._noise
+                    scores, count, eos, sampling, text, self._tree, search, noise, num_guesses
                 )
         raise AssertionError(f"{proposal} is drawn from no denoised block")
 
@@ -155,7 +156,8 @@ class Strategies:
         sampled = request.proposal is Proposal.SAMPLED
         proposal = Proposal.SAMPLED if sampled else Proposal.COUPLED
         c = self._capabilities
-        return Autoregressive(self._draw(proposal, request.sampling), c.eos, c.max_mask_slots - 1)
+        draw = self._draw(proposal, request.sampling, 0)
+        return Autoregressive(draw, c.eos, c.max_mask_slots - 1)
 
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup

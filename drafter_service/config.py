@@ -248,6 +248,13 @@ class DrafterConfig(ServiceConfig):
         description="Most cached tokens of all sessions together; the least recently used session "
         "loses its cache first.",
     )
+    branch_slots: int = Field(
+        default=16,
+        ge=0,
+        le=1024,
+        description="Most drafts of a forward pass beside the first one of each session, where "
+        "drafts are made for several predicted outcomes; the embedded family alone has them.",
+    )
     prefill_rows: int = Field(
         default=256, ge=1, description="Most prefix tokens of one session in one forward pass."
     )

@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
-
+from drafter_service.draft import Draft, Session
 from drafter_service.feature_store import FeatureStore
 from drafter_service.kv_slots import KVSlots
 from drafter_service.models.port import BlockRequest, DiffusionLM
-from drafter_service.proposals.denoising import Pass, Passes
-from drafter_service.proposals.lattice import BlockScores
-from drafter_service.proposals.prefix_chain import PrefixChain
-from drafter_service.proposals.proposals import Drafted
+from drafter_service.proposals.denoising import Pass
 from drafter_service.strategies import Strategy
 from foredraft import limits
-from foredraft.errors import CorruptModelOutput, ForedraftError, Overloaded, PrefixMismatch
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, Timings
+from foredraft.decoding.outcomes import outcomes_of
+from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, ProposeAhead
 
 StrategyOf = Callable[[DraftOpen], Strategy]
 
-
-@dataclass(slots=True)
-class _Session:
-    request: DraftOpen
-    strategy: Strategy
-    features: FeatureStore
-    chain: PrefixChain = field(default_factory=PrefixChain)
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A proposal under way: what it waits for, and how far its text is in the cache."""
-
-    handle: int
-    session: _Session
-    request: Propose
-    passes: Passes[Drafted]
-    asked: Pass | None = None
-    held: int = 0
-    rows: int = 0
+# Rows that a pass over several outcomes of a round has before their slots.
+_MOST_BEFORE_BRANCHES = 16
 
 
 class DrafterEngine:
@@ -63,7 +41,7 @@ class DrafterEngine:
         self._max_sessions, self._prefill_rows = max_sessions, prefill_rows
         self._capacity = min(self._capabilities.max_len, self._capabilities.cache_tokens)
         self._slots = KVSlots(self._capabilities.cache_slots)
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, Session] = {}
         self._next_handle = 0
 
     @property
@@ -91,7 +69,7 @@ class DrafterEngine:
         if len(self._sessions) >= self._max_sessions:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
         store = FeatureStore(c.features_width, c.features_lag)
-        session = _Session(request, self._strategy_of(request), store)
+        session = Session(request, self._strategy_of(request), store)
         session.chain.assign(0, request.prefix)
         handle = self._next_handle
         self._next_handle += 1
@@ -119,31 +97,49 @@ class DrafterEngine:
         cached is fed in passes of its own first. Blocks' timings hold batch_rows only, summed over
         their passes.
         """
-        done: dict[int, DraftBlock | ForedraftError] = {}
-        drafts: list[_Draft] = []
+        failed: dict[int, DraftBlock | ForedraftError] = {}
+        drafts: list[Draft] = []
         for handle, request in requests:
             try:
-                draft = self._begin(handle, request)
+                drafts.append(self._begin(handle, request))
             except ForedraftError as error:
-                done[handle] = error
-                continue
-            block = _resume(draft, None)
-            if block is None:
-                drafts.append(draft)
-            else:
-                done[handle] = block
-        if done:
-            yield done
-        step = self._capabilities.cache_slots
-        for start in range(0, len(drafts), step):
-            waiting = drafts[start : start + step]
-            while waiting:
-                done = self._pass(waiting)
-                waiting = [draft for draft in waiting if draft.handle not in done]
-                if done:
-                    yield done
+                failed[handle] = error
+        if failed:
+            yield failed
+        for done in self._finished(drafts, self._capabilities.cache_slots):
+            yield {draft.handle: draft.answer for draft in done if draft.answer is not None}
 
-    def _begin(self, handle: int, request: Propose) -> _Draft:
+    def answers_ahead(
+        self, requests: Sequence[tuple[int, ProposeAhead]]
+    ) -> dict[int, tuple[DraftBlock, ...] | ForedraftError]:
+        """Return the blocks for predicted outcomes, or the error, by handle.
+
+        Of each session the first outcomes are served, as many as there are slots for; of sessions
+        without a cache slot none. All share each pass.
+        """
+        answers: dict[int, tuple[DraftBlock, ...] | ForedraftError] = {}
+        begun: dict[int, list[Draft]] = {}
+        slots = iter(range(self._capabilities.branch_slots))
+        each = self._capabilities.branch_slots // len(requests)
+        for handle, request in requests:
+            try:
+                self.name(handle, request)
+                if len(begun) < self._capabilities.cache_slots:
+                    branches = [next(slots) for _ in request.outcomes[1 : each + 1]]
+                    begun[handle] = self._begin_ahead(handle, request, branches)
+            except ForedraftError as error:
+                answers[handle] = error
+        drafts = [draft for of_session in begun.values() for draft in of_session]
+        for _ in self._finished(drafts, max(1, len(drafts))):
+            pass
+        for handle, _ in requests:
+            done = [draft.answer for draft in begun.get(handle, ())]
+            # Not an answer to fail for: the next draft will.
+            blocks = tuple(block for block in done if isinstance(block, DraftBlock))
+            answers.setdefault(handle, blocks)
+        return answers
+
+    def name(self, handle: int, request: Propose | ProposeAhead) -> Session:
         """Move the session's context to request.base; on error it stays as it was."""
         session = self._sessions.get(handle)
         base = request.base
@@ -156,37 +152,92 @@ class DrafterEngine:
         limits.check_tokens("append", request.append, self._capabilities.vocab_size)
         if session.chain.hash_after(request.keep_len, request.append) != base.prefix_hash:
             raise PrefixMismatch("the tokens named do not hash to base.prefix_hash")
-        session.features.assign(request.keep_len, base.prefix_len - 1, request.features)
-        same = session.chain.assign(request.keep_len, request.append)
+        features = b""
+        if isinstance(request, Propose):
+            features = request.features
+        else:
+            self._check_ahead(session, request)
+        session.features.assign(request.keep_len, base.prefix_len - 1, features)
+        self._slots.limit(handle, session.chain.assign(request.keep_len, request.append))
+        return session
+
+    def _check_ahead(self, session: Session, request: ProposeAhead) -> None:
+        if self._capabilities.features_hash:
+            raise InvalidRequest(
+                "predicted outcomes have no features, which this drafter reads", param="outcomes"
+            )
+        longest = min(session.request.max_len, self._capacity - 1)
+        for tokens in request.outcomes:
+            limits.check_range("outcomes length", request.base.prefix_len + len(tokens), 1, longest)
+            limits.check_tokens("outcomes", tokens, self._capabilities.vocab_size)
+
+    def _begin(self, handle: int, request: Propose) -> Draft:
+        session = self.name(handle, request)
         context = session.chain.tokens
-        self._slots.limit(handle, same)
         room = self._capacity - len(context)
         passes = session.strategy.draft(request.num_tokens, context, room)
-        return _Draft(handle, session, request, passes)
+        return Draft(handle, session, request.base, passes)
 
-    def _pass(self, drafts: Sequence[_Draft]) -> dict[int, DraftBlock | ForedraftError]:
-        """Run one pass for all drafts; return the answers of those that it completed."""
+    def _begin_ahead(
+        self, handle: int, request: ProposeAhead, branches: Sequence[int]
+    ) -> list[Draft]:
+        """Return a draft for the first outcome, in the session's own slot, and one a branch."""
+        session = self._sessions[handle]
+        shared = request.base.prefix_len
+        drafts = []
+        for number, outcome in enumerate(outcomes_of(request)[: len(branches) + 1]):
+            if number == 0:
+                # If it comes true, the cache has it already.
+                session.chain.assign(shared, outcome.tokens)
+                slot, context = None, session.chain.tokens
+            else:
+                slot = self._capabilities.cache_slots + branches[number - 1]
+                context = [*session.chain.tokens[:shared], *outcome.tokens]
+            passes = session.strategy.draft(
+                request.num_tokens, context, self._capacity - len(context)
+            )
+            drafts.append(Draft(handle, session, outcome.base, passes, slot, shared))
+        return drafts
+
+    def _finished(self, drafts: Sequence[Draft], at_once: int) -> Iterator[list[Draft]]:
+        """Run passes for so many drafts at once until all have their answers; yield those that each
+        pass completed.
+        """
+        for draft in drafts:
+            draft.resume()
+        if done := [draft for draft in drafts if draft.answer is not None]:
+            yield done
+        waiting = [draft for draft in drafts if draft.answer is None]
+        for start in range(0, len(waiting), at_once):
+            part = waiting[start : start + at_once]
+            while part:
+                self._pass(part)
+                if done := [draft for draft in part if draft.answer is not None]:
+                    yield done
+                part = [draft for draft in part if draft.answer is None]
+
+    def _pass(self, drafts: Sequence[Draft]) -> None:
+        """Run one pass for all drafts."""
         blocks = [self._block_request(draft) for draft in drafts]
         rows = sum(len(b.tokens) + b.num_slots for b in blocks)
         scores = self._model.draft(blocks)
-        done: dict[int, DraftBlock | ForedraftError] = {}
         for draft, block, block_scores in zip(drafts, blocks, scores, strict=True):
             draft.held = block.start + len(block.tokens)
             draft.rows += rows
-            # Drafted tokens behind the context are cached only while the proposal lasts; a token
-            # whose features are yet to come is not.
-            context = draft.session.chain
-            self._slots.store(draft.handle, draft.session.features.known(len(context)))
-            answer = _resume(draft, block_scores)
-            if answer is not None:
-                done[draft.handle] = answer
-        return done
+            if draft.branch is None:
+                # Drafted tokens behind the context are cached only while the proposal lasts; a
+                # token whose features are yet to come is not.
+                context = draft.session.chain
+                self._slots.store(draft.handle, draft.session.features.known(len(context)))
+            draft.resume(block_scores)
 
-    def _block_request(self, draft: _Draft) -> BlockRequest:
-        """Return the session's part of the pass, its missing tokens fed in chunks before."""
+    def _block_request(self, draft: Draft) -> BlockRequest:
+        """Return the draft's part of the pass, its missing tokens fed in chunks before."""
         asked = draft.asked
         assert asked is not None
         text, last = asked.text, len(asked.text) - 1
+        if draft.branch is not None:
+            return self._branch_request(draft, draft.branch, asked)
         slot, cached = self._slots.acquire(draft.handle, last)
         if self._capabilities.prefix_kv != "exact":
             tentative = bool(asked.filled) or len(text) > len(draft.session.chain)
@@ -201,8 +252,10 @@ class DrafterEngine:
             )
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))
-        while len(text) - cached > self._prefill_rows:
-            chunk = text[cached : cached + self._prefill_rows]
+        # What branches share is fed once.
+        most = _MOST_BEFORE_BRANCHES if draft.shared else self._prefill_rows
+        while len(text) - cached > most:
+            chunk = text[cached : min(last, cached + self._prefill_rows)]
             known = features.of(cached, cached + len(chunk))
             self._model.draft([BlockRequest(slot, cached, chunk, 0, (), known)])
             cached += len(chunk)
@@ -210,30 +263,13 @@ class DrafterEngine:
         known = features.of(cached, len(text))
         return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled, known)
 
-
-def _resume(draft: _Draft, scores: BlockScores | None) -> DraftBlock | ForedraftError | None:
-    """Run a draft on to its next pass, from its beginning or its last one's scores.
-
-    Return its block, or its error, if it asks for no further pass.
-    """
-    if scores is not None and not np.isfinite(scores.log_q).all():
-        return CorruptModelOutput("the drafter's scores are not finite")
-    try:
-        draft.asked = next(draft.passes) if scores is None else draft.passes.send(scores)
-        return None
-    except StopIteration as end:
-        return _block(draft, end.value)
-
-
-def _block(draft: _Draft, drafted: Drafted) -> DraftBlock:
-    return DraftBlock(
-        base=draft.request.base,
-        tokens=drafted.tokens,
-        parents=drafted.parents,
-        proposal=draft.session.request.proposal,
-        generated_len=drafted.generated_len,
-        bonus_guess=drafted.bonus_guess,
-        timings=Timings(batch_rows=draft.rows),
-        q=drafted.q,
-        expected=drafted.expected,
-    )
+    def _branch_request(self, draft: Draft, branch: int, asked: Pass) -> BlockRequest:
+        """Return the part of a draft that shares the prefix of its session, whose part is ahead."""
+        text = asked.text
+        if draft.held:
+            held = min(draft.held, len(text) - 1)
+            return BlockRequest(branch, held, text[held:], asked.num_slots, asked.filled)
+        prefix_slot, cached = self._slots.acquire(draft.handle, draft.shared)
+        return BlockRequest(
+            branch, cached, text[cached:], asked.num_slots, asked.filled, prefix_slot=prefix_slot
+        )

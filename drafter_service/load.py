@@ -223,7 +223,7 @@ def _features_hash(config: DrafterConfig, model: BlockCausalDLM) -> str:
 
 def _cache_shape(config: DrafterConfig, model: BlockCausalDLM) -> CacheShape:
     tokens = model.config.max_position_embeddings
-    return CacheShape(max(1, config.cache_tokens // tokens), tokens)
+    return CacheShape(max(1, config.cache_tokens // tokens), tokens, config.branch_slots)
 
 
 def _warm_up(engine: DrafterEngine) -> None:

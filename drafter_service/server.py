@@ -20,7 +20,8 @@ from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 SERVICE = drafter_pb2.DESCRIPTOR.services_by_name["DrafterService"].full_name
 
 _Stream = ServerStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse]
-_Answers = asyncio.Queue[asyncio.Future[DraftBlock] | None]
+_Answer = DraftBlock | tuple[DraftBlock, ...]
+_Answers = asyncio.Queue[asyncio.Future[Any] | None]
 
 
 class DrafterServicer(
@@ -50,9 +51,9 @@ class DrafterServicer(
             async with session_tasks() as tasks:
                 tasks.create_task(self._read(stream, handle, answers, room, features))
                 while (answer := await answers.get()) is not None:
-                    block = codec.draft_block_to_pb(await answer)
+                    response = _response(await answer)
                     room.release()
-                    await stream.write(drafter_pb2.DraftResponse(block=block))
+                    await stream.write(response)
 
     async def _read(
         self,
@@ -69,18 +70,29 @@ class DrafterServicer(
                 if kind == "features":
                     features.add(message.features.data)
                     continue
-                if kind != "propose":
-                    raise InvalidRequest("only propose may follow open", param="message")
-                request = codec.propose_from_pb(message.propose)
-                request = replace(request, features=features.end(request.features))
-                await room.acquire()
-                answers.put_nowait(self._batcher.propose(handle, request))
+                if kind == "propose":
+                    request = codec.propose_from_pb(message.propose)
+                    request = replace(request, features=features.end(request.features))
+                    await room.acquire()
+                    answers.put_nowait(self._batcher.propose(handle, request))
+                elif kind == "propose_ahead":
+                    ahead = codec.propose_ahead_from_pb(message.propose_ahead)
+                    await room.acquire()
+                    answers.put_nowait(self._batcher.propose_ahead(handle, ahead))
+                else:
+                    raise InvalidRequest("only proposals may follow open", param="message")
             answers.put_nowait(None)
         except ForedraftError as error:
-            refusal: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
+            refusal: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             refusal.set_exception(error)
             refusal.exception()  # an earlier proposal's error may come first
             answers.put_nowait(refusal)
+
+
+def _response(answer: _Answer) -> drafter_pb2.DraftResponse:
+    if isinstance(answer, DraftBlock):
+        return drafter_pb2.DraftResponse(block=codec.draft_block_to_pb(answer))
+    return drafter_pb2.DraftResponse(blocks_ahead=codec.draft_blocks_to_pb(answer))
 
 
 async def serve(config: DrafterConfig) -> ServiceServer:

@@ -10,7 +10,7 @@ from drafter_service.proposals.denoising import Denoiser, Pass, Passes, least_co
 from drafter_service.proposals.lattice import BlockScores
 from drafter_service.proposals.proposals import NO_GUESS, Drafted, copied_path
 from foredraft.ngram.lookup import continuation
-from foredraft.types import Candidates, SamplingParams
+from foredraft.types import Candidates, Guess, SamplingParams
 
 Draw = Callable[[BlockScores, int, Sequence[int], int], Drafted]
 """draw(scores, num_tokens, text, prefix_len): a block over scores' slots, which follow text.
@@ -95,6 +95,7 @@ class Extended:
                 generated_len=whole.generated_len + block.generated_len,
                 q=whole.q + block.q,
                 expected=_joined(whole.expected, block.expected),
+                guesses=_behind(len(whole.tokens), whole.expected, block.guesses),
             )
             # No guess: the block reached its end or the model's.
             if block.bonus_guess == NO_GUESS or confidence < self._params.confidence:
@@ -108,6 +109,14 @@ def _joined(whole: tuple[float, ...], block: tuple[float, ...]) -> tuple[float, 
     """Return the estimates of a path and of the block behind it."""
     before = whole[-1] if whole else 1.0
     return (*whole, *(before * each for each in block))
+
+
+def _behind(
+    length: int, expected: tuple[float, ...], guesses: tuple[Guess, ...]
+) -> tuple[Guess, ...]:
+    """Return a block's guesses as those of a path whose last block it is."""
+    before = expected[-1] if expected else 1.0
+    return tuple(Guess(length + node, token, before * p) for node, token, p in guesses)
 
 
 class Autoregressive:

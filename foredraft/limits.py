@@ -12,6 +12,8 @@ from foredraft.types import Candidates, LogitsParams, SamplingParams
 MAX_SESSION_ID = 128
 MAX_PREFIX = 1 << 20
 MAX_DRAFT = 256
+# Outcomes of one round that drafts are made for before its verdict.
+MAX_OUTCOMES = 32
 MAX_PLAIN_STEPS = 64
 MAX_CANDIDATES = 64
 MAX_DENOISING_STEPS = 64

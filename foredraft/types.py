@@ -200,16 +200,25 @@ class DraftParams:
     warmup_tokens: int = 0
 
 
+class Guess(NamedTuple):
+    """A way in which a round may end: draft token `node` is the last one kept, -1 for none, and
+    `token` follows it, with an estimated probability.
+    """
+
+    node: int
+    token: int
+    probability: float
+
+
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
     """Tokens proposed for one round.
 
     parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
-    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. bonus_guess is the drafter's guess of
-    the token after a fully kept block (of a tree: after its first branch), -1 if it has none (the
-    block ends in EOS). q[i] is what token i was drawn from; empty for a deterministic proposal,
-    whose q is one-hot. expected[i] is the estimated probability that token i is accepted; empty
-    where there is no estimate.
+    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. guesses are the likeliest outcomes of
+    the round, likeliest first. q[i] is what token i was drawn from; empty for a deterministic
+    proposal, whose q is one-hot. expected[i] is the estimated probability that token i is accepted;
+    empty where there is no estimate.
     """
 
     base: Base
@@ -217,7 +226,7 @@ class DraftBlock:
     parents: tuple[int, ...] = ()
     proposal: Proposal | Literal["ngram"] = Proposal.ARGMAX
     generated_len: int = 0
-    bonus_guess: int = -1
+    guesses: tuple[Guess, ...] = ()
     timings: Timings = Timings()
     q: tuple[Candidates, ...] = ()
     expected: tuple[float, ...] = ()
@@ -256,7 +265,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DraftOpen:
-    """Opens a session on a drafter: the prefix known so far and how to propose."""
+    """Opens a session on a drafter: the prefix known so far and how to propose.
+
+    A block brings up to num_guesses guesses.
+    """
 
     session_id: str
     prefix: tuple[int, ...]
@@ -264,6 +276,7 @@ class DraftOpen:
     proposal: Proposal
     max_len: int
     params: DraftParams = DraftParams()
+    num_guesses: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +292,22 @@ class Propose:
     append: tuple[int, ...]
     num_tokens: int
     features: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeAhead:
+    """Asks for num_tokens tokens after each of some outcomes of the round that is being verified.
+
+    base names the prefix that is verified, (the first keep_len tokens last named) + append; each
+    outcome is what the round may commit behind it, likeliest first. A drafter answers for as many
+    of them as it has room for, if for any.
+    """
+
+    base: Base
+    keep_len: int
+    append: tuple[int, ...]
+    num_tokens: int
+    outcomes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from foredraft.limits import (
     MAX_DENOISING_STEPS,
     MAX_DRAFT,
     MAX_LED_ROUNDS,
+    MAX_OUTCOMES,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
@@ -183,6 +184,13 @@ class OrchestratorConfig(StrictModel):
         le=1,
         description="Least share of correctly predicted outcomes at which the next draft is "
         "requested before the verdict.",
+    )
+    run_ahead_outcomes: int = Field(
+        default=8,
+        ge=1,
+        le=MAX_OUTCOMES,
+        description="Most predicted outcomes of a round that drafts are requested for before its "
+        "verdict.",
     )
     verifier_led_rounds: int = Field(
         default=0,

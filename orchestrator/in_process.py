@@ -15,6 +15,7 @@ from foredraft.types import (
     DraftOpened,
     ModelInfo,
     Propose,
+    ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
@@ -29,6 +30,9 @@ class DraftRunner(Protocol):
 
     def propose(self, handle: int, request: Propose) -> Future[DraftBlock]:
         """Queue a proposal."""
+
+    def propose_ahead(self, handle: int, request: ProposeAhead) -> Future[tuple[DraftBlock, ...]]:
+        """Queue a proposal for predicted outcomes."""
 
     def close(self, handle: int) -> None:
         """Free a session."""
@@ -63,6 +67,9 @@ class LocalDraftStream:
 
     async def propose(self, request: Propose) -> DraftBlock:
         return await self._runner.propose(self._handle, request)
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        return await self._runner.propose_ahead(self._handle, request)
 
     async def close(self) -> None:
         self._runner.close(self._handle)

@@ -14,6 +14,7 @@ from foredraft.types import (
     DraftOpened,
     ModelInfo,
     Propose,
+    ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
@@ -33,6 +34,9 @@ class DraftStream(Protocol):
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base; cancelling leaves the stream usable."""
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        """Return the blocks for outcomes, fewer or none if the drafter has no room for more."""
 
     async def close(self) -> None:
         """End the session on the drafter; never raises."""

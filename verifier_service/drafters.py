@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from foredraft.decoding.draft_planner import DrafterRequests
+from foredraft.decoding.draft_planner import AheadRequest, DraftRequest
 from foredraft.decoding.drafter_view import DrafterView
+from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import Unavailable
 from foredraft.lease import DraftSource
-from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, VerifyOpen
+from foredraft.types import (
+    Base,
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    Propose,
+    ProposeAhead,
+    VerifyOpen,
+)
 
 # Bytes of a session.
 _MOST_UNSENT = 1 << 24
@@ -26,6 +35,9 @@ class DraftStream(Protocol):
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base; cancelling leaves the stream usable."""
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        """Return the blocks for outcomes, fewer or none if the drafter has no room for more."""
 
     async def close(self) -> None:
         """End the session; never raises."""
@@ -45,6 +57,8 @@ class DraftClient(Protocol):
 
 
 Connect = Callable[[str], DraftClient]
+
+T = TypeVar("T")
 
 
 class Drafters:
@@ -145,6 +159,19 @@ class RequestedDraft:
     answer: DraftBlock | asyncio.Task[DraftBlock]
 
 
+@dataclass(frozen=True, slots=True)
+class DraftsAhead:
+    """Drafts on their way for the outcomes of a round, named by their bases."""
+
+    k: int
+    bases: frozenset[Base]
+    answer: asyncio.Task[tuple[DraftBlock, ...]]
+
+    async def block(self, base: Base) -> DraftBlock | None:
+        """Return the draft after base, None if the drafter made none."""
+        return next((block for block in await self.answer if block.base == base), None)
+
+
 class Link:
     """A session's stream to its drafter, and the drafter's view of the prefix."""
 
@@ -160,21 +187,28 @@ class Link:
         opening = replace(source.open, prefix=tuple(prefix))
         return cls(source, await drafters.open(source.address, opening), len(prefix))
 
-    def send(self, planned: DrafterRequests, features: bytes = b"") -> list[RequestedDraft]:
-        """Send requests and return their drafts, in their order; features go with the first."""
+    def send(self, planned: DraftRequest, features: bytes) -> RequestedDraft:
+        """Send a request with its features and return its draft."""
         self.view = planned.view
-        first, *others = planned.requests
-        return [
-            RequestedDraft(request.base, request.num_tokens, self._answer(request))
-            for request in (replace(first, features=features), *others)
-        ]
+        request = replace(planned.request, features=features)
+        answer = _unawaited(self._stream.propose(request))
+        return RequestedDraft(request.base, request.num_tokens, answer)
+
+    def send_ahead(self, planned: AheadRequest) -> DraftsAhead:
+        """Send a request for predicted outcomes and return its drafts."""
+        self.view = planned.view
+        request = planned.request
+        bases = frozenset(each.base for each in outcomes_of(request))
+        answer = _unawaited(self._stream.propose_ahead(request))
+        return DraftsAhead(request.num_tokens, bases, answer)
 
     async def close(self) -> None:
         """End the session there; never raises."""
         await self._stream.close()
 
-    def _answer(self, request: Propose) -> asyncio.Task[DraftBlock]:
-        answer = asyncio.create_task(self._stream.propose(request))
-        # After a wrong prediction nothing awaits it.
-        answer.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return answer
+
+def _unawaited(answer: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Start what nothing may come to await: after a wrong prediction, or with the lease's end."""
+    task = asyncio.create_task(answer)
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return task

@@ -16,9 +16,10 @@ from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
 from foredraft.decoding.outcomes import predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
-from foredraft.types import Base, DraftBlock, Round, Verdict, VerifyOpen
+from foredraft.types import Base, DraftBlock, Guess, Round, Verdict, VerifyOpen
 from verifier_service.drafters import (
     Drafters,
+    DraftsAhead,
     FeaturesLost,
     Link,
     RequestedDraft,
@@ -26,6 +27,8 @@ from verifier_service.drafters import (
 )
 
 NO_GRANT = Grant(0, 0, 1, 1, 0)
+
+_Draft = RequestedDraft | DraftsAhead
 
 
 class _DrafterFailed(Exception):
@@ -115,7 +118,7 @@ class Lease:
         if not self._drafters.supported or self._source is None:
             return LeaseFault.UNSUPPORTED
         try:
-            draft = await self._next_draft(())
+            draft = await self._next_draft(None)
             while draft is not None:
                 draft = await self._round_of(draft)
         except TimeoutError:
@@ -128,13 +131,13 @@ class Lease:
             return LeaseFault.LOST
         return LeaseFault.NONE
 
-    async def _round_of(self, draft: RequestedDraft) -> RequestedDraft | None:
+    async def _round_of(self, pending: _Draft) -> _Draft | None:
         """Finish the round of a draft; return the next one's, if there is one."""
         began = time.monotonic()
-        block = await self._arrived(draft)
+        draft, block = await self._arrived(pending)
         draft_us = int(1e6 * (time.monotonic() - began))
         request = Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
-        ahead = self._run_ahead(request, block.bonus_guess)
+        ahead = self._run_ahead(request, block.guesses)
         try:
             verdict = await self._verify(request)
         except InvalidRequest as error:
@@ -142,8 +145,8 @@ class Lease:
             raise _DrafterFailed from error
         self.decided(request, verdict)
         following = await self._next_draft(ahead)
-        hit = any(each.base == self._base for each in ahead)
-        led = LedRound(block, verdict, draft.k, self._rounds_left, draft_us, bool(ahead), hit)
+        hit = ahead is not None and self._base in ahead.bases
+        led = LedRound(block, verdict, draft.k, self._rounds_left, draft_us, ahead is not None, hit)
         await self._reported()
         # After the drafter, which the next round waits for.
         self._reporting = asyncio.create_task(self._report(led))
@@ -155,16 +158,22 @@ class Lease:
         if reporting is not None:
             await reporting
 
-    async def _arrived(self, draft: RequestedDraft) -> DraftBlock:
-        if isinstance(draft.answer, DraftBlock):
-            return draft.answer
+    async def _arrived(self, draft: _Draft) -> tuple[RequestedDraft, DraftBlock]:
+        """Return a draft's block, and the draft; another one where it was not made ahead."""
         try:
             async with asyncio.timeout(self._grant.deadline_us / 1e6):
-                return await draft.answer
+                if isinstance(draft, DraftsAhead):
+                    block = await draft.block(self._base)
+                    if block is not None:
+                        return RequestedDraft(self._base, draft.k, block), block
+                    draft = await self._request()
+                if isinstance(draft.answer, DraftBlock):
+                    return draft, draft.answer
+                return draft, await draft.answer
         except ForedraftError as error:
             raise _DrafterFailed from error
 
-    async def _next_draft(self, ahead: Sequence[RequestedDraft]) -> RequestedDraft | None:
+    async def _next_draft(self, ahead: DraftsAhead | None) -> _Draft | None:
         """Return the next round's draft, at hand or requested now unless it was ahead.
 
         None if no further round is granted.
@@ -172,10 +181,13 @@ class Lease:
         if self._rounds_left == 0 or self._stopped or len(self._prefix) >= self._end:
             return None
         self._rounds_left -= 1
+        if ahead is not None and self._base in ahead.bases:
+            return ahead
+        return await self._request()
+
+    async def _request(self) -> RequestedDraft:
+        """Return the draft after the prefix, at hand or requested now."""
         base = self._base
-        for each in ahead:
-            if each.base == base:
-                return each
         link = await self._linked()
         planned = self._planner(link).next(self._grant.num_draft_tokens)
         if isinstance(planned, NgramDraft):
@@ -183,21 +195,21 @@ class Lease:
         features = b"" if planned is None else self._unsent(link)
         if planned is None or features is None:
             return RequestedDraft(base, 0, DraftBlock(base, (), proposal=link.source.open.proposal))
-        return link.send(planned, features)[0]
+        return link.send(planned, features)
 
     def _unsent(self, link: Link) -> bytes | None:
         """Return the features that go with the next request, None if they are not known yet."""
         return self._features.take(len(self._prefix)) if link.features else b""
 
-    def _run_ahead(self, request: Round, bonus_guess: int) -> list[RequestedDraft]:
+    def _run_ahead(self, request: Round, guesses: Sequence[Guess]) -> DraftsAhead | None:
         """Request drafts of the round's predicted outcomes, if that is granted and of any use."""
         link = self._link
         if not self._grant.run_ahead or self._rounds_left == 0 or link is None or link.features:
             # Predicted tokens have no features yet.
-            return []
-        outcomes = predict(request, bonus_guess)
+            return None
+        outcomes = predict(request, guesses)
         planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
-        return [] if planned is None else link.send(planned)
+        return None if planned is None else link.send_ahead(planned)
 
     async def _linked(self) -> Link:
         """Return the link to the drafter that was named last."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose
+from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from orchestrator.ports import DrafterPort, DraftStream
 
 
@@ -39,6 +39,12 @@ class TimedStream:
         block = await self._stream.propose(request)
         self._owner.compute_us += block.timings.compute_us
         return block
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        """Return the other stream's blocks, which shared their passes."""
+        blocks = await self._stream.propose_ahead(request)
+        self._owner.compute_us += max((block.timings.compute_us for block in blocks), default=0)
+        return blocks
 
     async def close(self) -> None:
         """End the session on the drafter."""

@@ -24,7 +24,9 @@ class Capabilities:
     included, can be held at once. partial_blocks says whether slots of a block may already hold
     tokens. features_hash and features_width say which of the target's fused features
     (foredraft.features) the model needs of its prefix's tokens, if any; it caches their keys and
-    values. With features_lag n it reads, for a token, those of the n-th token before.
+    values. With features_lag n it reads, for a token, those of the n-th token before. Behind the
+    cache slots are branch_slots more, for blocks that share another slot's prefix: none unless
+    prefix_kv is "exact".
     """
 
     name: str
@@ -40,6 +42,7 @@ class Capabilities:
     features_width: int = 0
     features_lag: int = 0
     mask: int | None = None
+    branch_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,8 @@ class BlockRequest:
     features are those of tokens, for a model that needs them: of all where the pass only caches,
     else of all but the last, whose own are not known before it was verified. With a lag they are
     those of the tokens so far before, which a text's first ones do not have.
+    With prefix_slot the first `start` tokens are another slot's, whose part of the pass writes none
+    of them; what this slot holds of them is then not defined.
     """
 
     slot: int
@@ -66,6 +71,7 @@ class BlockRequest:
     features: bytes = b""
     tentative: bool = False
     fresh: bool = False
+    prefix_slot: int | None = None
 
 
 class DiffusionLM(Protocol):

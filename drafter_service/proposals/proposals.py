@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from drafter_service.proposals.lattice import (
     generated_len,
 )
 from drafter_service.proposals.path_search import PathSearch
-from foredraft.decoding.tree import first_branch
 from foredraft.noise.gumbel import Noise, gumbel
-from foredraft.types import Candidates, SamplingParams
+from foredraft.types import Candidates, Guess, SamplingParams
 
 NO_GUESS = -1
+# The least probability of an outcome that is worth a draft.
+_LEAST_GUESS = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class Drafted:
     """A block's tokens, DiffuSpec's L_gen (Eq. 8), and the guess of the token after the block.
 
     A path's tokens end at the first EOS, inclusive, and then bonus_guess is NO_GUESS; so it is
-    where the pass had no slot for it. parents are empty for a path; a tree's guess is for the token
-    after its first branch. q[i] is what token i was drawn from; empty if one-hot. expected[i] is
-    the estimated probability that the target's own text runs through token i; empty if unknown.
+    where the pass had no slot for it, and for a tree. parents are empty for a path. q[i] is what
+    token i was drawn from; empty if one-hot. expected[i] is the estimated probability that the
+    target's own text runs through token i, guesses are the likeliest ways in which it leaves the
+    block, best first; both are empty if unknown.
     """
 
     tokens: tuple[int, ...]
@@ -43,6 +46,7 @@ class Drafted:
     parents: tuple[int, ...] = ()
     q: tuple[Candidates, ...] = ()
     expected: tuple[float, ...] = ()
+    guesses: tuple[Guess, ...] = ()
 
 
 def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
@@ -51,7 +55,12 @@ def argmax_path(scores: BlockScores, num_tokens: int, eos: int) -> Drafted:
 
 
 def coupled_path(
-    scores: BlockScores, num_tokens: int, eos: int, sampling: SamplingParams, position: int
+    scores: BlockScores,
+    num_tokens: int,
+    eos: int,
+    sampling: SamplingParams,
+    position: int,
+    num_guesses: int = 0,
 ) -> Drafted:
     """Return the path that the drafter draws with the target's noise, token by token.
 
@@ -60,7 +69,8 @@ def coupled_path(
     agrees with the target's own draw with probability at least (1 - TV) / (1 + TV).
     """
     path, _ = walk(scores, sampling, position, eos)
-    return estimated(split_path(path, scores, num_tokens, eos), scores, sampling, position)
+    drafted = split_path(path, scores, num_tokens, eos)
+    return estimated(drafted, scores, sampling, position, num_guesses)
 
 
 def walk(
@@ -90,6 +100,7 @@ def cps_path(
     sampling: SamplingParams,
     context: Sequence[int],
     search: PathSearch,
+    num_guesses: int = 0,
 ) -> Drafted:
     """Return the best path that search finds through the block (DiffuSpec Sec. 4.2).
 
@@ -102,7 +113,8 @@ def cps_path(
         allowed = np.stack([process(row, sampling) for row in scores.log_q]) > NEVER
         noise = np.where(allowed, noise, NEVER)
     path = search(scores, noise, context, sampling.temperature, eos)
-    return estimated(split_path(path, scores, num_tokens, eos), scores, sampling, len(context))
+    drafted = split_path(path, scores, num_tokens, eos)
+    return estimated(drafted, scores, sampling, len(context), num_guesses)
 
 
 def tree_block(
@@ -114,8 +126,12 @@ def tree_block(
     params: TreeParams,
     search: TreeSearch = grow,
     noise_of: Noise = gumbel,
+    num_guesses: int = 0,
 ) -> Drafted:
     """Return a draft tree of up to num_tokens nodes behind text; scores has a slot for each depth.
+
+    Its guesses are the nodes that would come next: each is the target's own token behind a node,
+    and not in the tree.
 
     Above temperature 0 the scores hold the target's noise, so the tree has the tokens that the
     target's own draws will likeliest pick.
@@ -129,25 +145,34 @@ def tree_block(
     exponent = params.confidence_exponent_sampled if noisy else params.confidence_exponent
     seed = sampling.seed if noisy else None
     known = TreeScores(scores.tokens, logits, noise, exponent, text, seed)
-    tree = search(known, num_tokens, params, eos)
+    if not num_guesses:
+        tree, count = search(known, num_tokens, params, eos), num_tokens
+    else:
+        # Nodes behind nodes that are left out are no outcomes: some of the surplus is lost to them.
+        surplus = replace(params, min_node_prob=min(params.min_node_prob, _LEAST_GUESS))
+        tree = search(known, num_tokens + 2 * num_guesses, surplus, eos)
+        # The likeliest come first.
+        count = sum(mass >= params.min_node_prob for mass in tree.mass[:num_tokens])
     length = generated_len(scores, min(num_tokens, len(scores.tokens)), eos)
-    guess, expected = _guess(tree, known, eos), tuple(min(mass, 1.0) for mass in tree.mass)
-    return Drafted(tree.tokens, length, guess, tree.parents, expected=expected)
+    expected = tuple(min(mass, 1.0) for mass in tree.mass)
+    return Drafted(
+        tree.tokens[:count],
+        length,
+        NO_GUESS,
+        tree.parents[:count],
+        expected=expected[:count],
+        guesses=_next_nodes(tree, count)[:num_guesses],
+    )
 
 
-def _guess(tree: Tree, scores: TreeScores, eos: int) -> int:
-    """Return the token that the model expects behind the tree's first branch, if it is one of its
-    own; a tree may be empty, where nothing has min_node_prob.
-    """
-    trunk = first_branch(tree.parents)
-    if not 0 < len(trunk) < len(scores.tokens) or tree.tokens[trunk[-1]] == eos:
-        return NO_GUESS
-    leaf = tree.tokens[trunk[-1]]
-    before = np.flatnonzero(scores.tokens[len(trunk) - 1] == leaf)
-    if not len(before):
-        return NO_GUESS
-    row = scores.logits[len(trunk), int(before[0]) if scores.logits.shape[1] > 1 else 0]
-    return int(scores.tokens[len(trunk), int((row + scores.noise[len(trunk)]).argmax())])
+def _next_nodes(tree: Tree, num_nodes: int) -> tuple[Guess, ...]:
+    """Return what a tree's nodes from num_nodes on say of the ways to leave the first ones."""
+    beyond = zip(tree.parents, tree.tokens, tree.mass, strict=True)
+    return tuple(
+        Guess(parent, token, min(mass, 1.0))
+        for parent, token, mass in islice(beyond, num_nodes, None)
+        if parent < num_nodes
+    )
 
 
 def copied_path(found: Sequence[int], num_tokens: int, eos: int) -> Drafted:
@@ -171,29 +196,63 @@ def shared_noise(
 
 
 def estimated(
-    drafted: Drafted, scores: BlockScores, sampling: SamplingParams, position: int
+    drafted: Drafted,
+    scores: BlockScores,
+    sampling: SamplingParams,
+    position: int,
+    num_guesses: int,
 ) -> Drafted:
-    """Return a path with the products of its tokens' probabilities (log_odds) as expected."""
-    columns = (scores.tokens[: len(drafted.tokens)] == np.array(drafted.tokens)[:, None]).argmax(1)
-    along = np.cumsum(log_odds(scores, columns, sampling, position))
-    return replace(drafted, expected=tuple(np.minimum(np.exp(along), 1.0).tolist()))
+    """Return a path with the products of its tokens' probabilities (odds_along) as expected.
+
+    Its guesses are other tokens in the place of one of the path's, and those behind all of it.
+    """
+    length = len(drafted.tokens)
+    columns = (scores.tokens[:length] == np.array(drafted.tokens)[:, None]).argmax(1)
+    odds = odds_along(scores, columns, sampling, position)
+    along = np.cumsum(odds[np.arange(length), columns])
+    drafted = replace(drafted, expected=tuple(np.minimum(np.exp(along), 1.0).tolist()))
+    if not num_guesses:
+        return drafted
+    mass = np.exp(odds + np.concatenate(([0.0], along))[: len(odds), None])
+    mass[np.arange(length), columns] = 0.0
+    if drafted.bonus_guess == NO_GUESS:
+        # Nothing follows the path.
+        mass[length:] = 0.0
+    best = np.argsort(-mass, axis=None, kind="stable")[:num_guesses]
+    guesses = (
+        Guess(slot - 1, int(scores.tokens[slot, column]), min(1.0, float(mass[slot, column])))
+        for slot, column in (divmod(int(place), mass.shape[1]) for place in best)
+    )
+    return replace(drafted, guesses=tuple(guess for guess in guesses if guess.probability > 0))
 
 
 def log_odds(scores: BlockScores, columns: Ints, sampling: SamplingParams, position: int) -> Floats:
     """Return log P(slot j, at position + j, takes candidate columns[j] after the one before), [d].
 
-    columns [d] are a path over the first d slots. P is the softmax over slot j's candidates of
+    columns [d] are a path over the first d slots, P is that of odds_along.
+    """
+    odds = odds_along(scores, columns, sampling, position)
+    return np.asarray(odds[np.arange(len(columns)), columns])
+
+
+def odds_along(
+    scores: BlockScores, columns: Ints, sampling: SamplingParams, position: int
+) -> Floats:
+    """Return log P of each candidate in the slots of a path and in the one behind it, if there is
+    one, [d + 1, M] or [d, M]; slot j is at position + j.
+
+    columns [d] are the path over the first d slots. P is the softmax over a slot's candidates of
     log q + edge, above temperature 0 with the target's T, filters and noise: what its own draw will
     likeliest be.
     """
-    slots = np.arange(len(columns))
+    slots = np.arange(min(len(columns) + 1, len(scores.tokens)))
     logits = scores.log_q[slots]
     if scores.edge is not None:
         # Slot 0's rows are all alike.
-        logits = logits + scores.edge[slots, np.roll(columns, 1)]
+        logits = logits + scores.edge[slots, np.append(0, columns)[: len(slots)]]
     odds = process_rows(logits, sampling) + shared_noise(scores, sampling, position)[slots]
     odds = odds - odds.max(1, keepdims=True)
-    return np.asarray(odds[slots, columns] - np.log(np.exp(odds).sum(1)))
+    return np.asarray(odds - np.log(np.exp(odds).sum(1, keepdims=True)))
 
 
 def process(logits: Floats, sampling: SamplingParams) -> Floats:

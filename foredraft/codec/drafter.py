@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from foredraft import limits
 from foredraft.codec.common import (
     PROTOCOL,
@@ -18,16 +20,19 @@ from foredraft.codec.common import (
     timings_from_pb,
     timings_to_pb,
 )
-from foredraft.decoding.tree import check_parents
+from foredraft.decoding.tree import ROOT, check_parents
 from foredraft.errors import InvalidRequest
 from foredraft.types import (
     NGRAM,
+    Base,
     DraftBlock,
     DraftOpen,
     DraftOpened,
     DraftParams,
+    Guess,
     Proposal,
     Propose,
+    ProposeAhead,
     WarmupProposal,
 )
 from foredraft.v1 import drafter_pb2
@@ -59,6 +64,7 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
         proposal=o.proposal,
         max_len=o.max_len,
         params=draft_params_to_pb(o.params),
+        num_guesses=o.num_guesses,
     )
 
 
@@ -68,6 +74,7 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
     limits.check_session_id(m.session_id)
     limits.check_range("max_len", m.max_len, 1, limits.MAX_PREFIX)
     limits.check_range("prefix length", len(m.prefix), shortest, m.max_len)
+    limits.check_range("num_guesses", m.num_guesses, 0, limits.MAX_OUTCOMES)
     return DraftOpen(
         m.session_id,
         tuple(m.prefix),
@@ -75,6 +82,7 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
         named("proposal", Proposal, m.proposal),
         m.max_len,
         draft_params_from_pb(m.params),
+        m.num_guesses,
     )
 
 
@@ -98,11 +106,35 @@ def propose_to_pb(p: Propose) -> drafter_pb2.Propose:
 
 
 def propose_from_pb(m: drafter_pb2.Propose) -> Propose:
+    base = _base_of(m)
+    return Propose(base, m.keep_len, tuple(m.append), m.num_tokens, m.features)
+
+
+def _base_of(m: drafter_pb2.Propose | drafter_pb2.ProposeAhead) -> Base:
     base = base_from_pb(m.base)
     limits.check_range("num_tokens", m.num_tokens, 1, limits.MAX_DRAFT)
     if m.keep_len + len(m.append) != base.prefix_len:
         raise InvalidRequest("keep_len + append must make up base.prefix_len", param="append")
-    return Propose(base, m.keep_len, tuple(m.append), m.num_tokens, m.features)
+    return base
+
+
+def propose_ahead_to_pb(p: ProposeAhead) -> drafter_pb2.ProposeAhead:
+    return drafter_pb2.ProposeAhead(
+        base=base_to_pb(p.base),
+        keep_len=p.keep_len,
+        append=p.append,
+        num_tokens=p.num_tokens,
+        outcomes=[drafter_pb2.Outcome(tokens=tokens) for tokens in p.outcomes],
+    )
+
+
+def propose_ahead_from_pb(m: drafter_pb2.ProposeAhead) -> ProposeAhead:
+    base = _base_of(m)
+    limits.check_range("outcomes length", len(m.outcomes), 1, limits.MAX_OUTCOMES)
+    for outcome in m.outcomes:
+        limits.check_range("outcomes tokens length", len(outcome.tokens), 1, limits.MAX_DRAFT + 1)
+    outcomes = tuple(tuple(outcome.tokens) for outcome in m.outcomes)
+    return ProposeAhead(base, m.keep_len, tuple(m.append), m.num_tokens, outcomes)
 
 
 def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
@@ -112,7 +144,7 @@ def draft_block_to_pb(b: DraftBlock) -> drafter_pb2.DraftBlock:
         parents=b.parents,
         proposal=b.proposal,
         generated_len=b.generated_len,
-        bonus_guess=b.bonus_guess if b.bonus_guess >= 0 else None,
+        guesses=[drafter_pb2.Guess(node=n, token=t, probability=p) for n, t, p in b.guesses],
         timings=timings_to_pb(b.timings),
         q=candidates_to_pb(b.q),
         expected=b.expected,
@@ -128,8 +160,26 @@ def draft_block_from_pb(m: drafter_pb2.DraftBlock) -> DraftBlock:
         tuple(m.parents),
         NGRAM if m.proposal == NGRAM else named("proposal", Proposal, m.proposal),
         m.generated_len,
-        m.bonus_guess if m.HasField("bonus_guess") else -1,
+        _guesses_from_pb(m.guesses, len(m.tokens)),
         timings_from_pb(m.timings),
         candidates_from_pb(m.q, m.tokens),
         limits.checked_expected("expected", m.expected, len(m.tokens)),
     )
+
+
+def draft_blocks_to_pb(blocks: Sequence[DraftBlock]) -> drafter_pb2.DraftBlocks:
+    return drafter_pb2.DraftBlocks(blocks=map(draft_block_to_pb, blocks))
+
+
+def draft_blocks_from_pb(m: drafter_pb2.DraftBlocks) -> tuple[DraftBlock, ...]:
+    limits.check_range("blocks length", len(m.blocks), 0, limits.MAX_OUTCOMES)
+    return tuple(map(draft_block_from_pb, m.blocks))
+
+
+def _guesses_from_pb(guesses: Sequence[drafter_pb2.Guess], count: int) -> tuple[Guess, ...]:
+    """count is the number of the block's tokens."""
+    limits.check_range("guesses length", len(guesses), 0, limits.MAX_OUTCOMES)
+    for guess in guesses:
+        limits.check_range("guesses.node", guess.node, ROOT, count - 1)
+        limits.check_range("guesses.probability", guess.probability, 0, 1)
+    return tuple(Guess(guess.node, guess.token, guess.probability) for guess in guesses)

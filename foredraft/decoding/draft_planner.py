@@ -20,7 +20,7 @@ from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import Outcome
 from foredraft.limits import MAX_DRAFT
 from foredraft.ngram.tree import NgramParams, ngram_block
-from foredraft.types import Base, DraftBlock, Propose
+from foredraft.types import Base, DraftBlock, Propose, ProposeAhead
 
 
 class NgramDraft(NamedTuple):
@@ -30,10 +30,17 @@ class NgramDraft(NamedTuple):
     block: DraftBlock
 
 
-class DrafterRequests(NamedTuple):
-    """Requests to send on a drafter's stream in this order, and the stream's view after them."""
+class DraftRequest(NamedTuple):
+    """A request to send on a drafter's stream, and the stream's view after it."""
 
-    requests: tuple[Propose, ...]
+    request: Propose
+    view: DrafterView
+
+
+class AheadRequest(NamedTuple):
+    """A request for drafts of predicted outcomes, and the stream's view after it."""
+
+    request: ProposeAhead
     view: DrafterView
 
 
@@ -54,29 +61,41 @@ class DraftPlanner:
     ngram: NgramParams | None = None
     max_k: int = MAX_DRAFT
 
-    def next(self, k: int) -> NgramDraft | DrafterRequests | None:
+    def next(self, k: int) -> NgramDraft | DraftRequest | None:
         """Return the draft of up to k tokens after the prefix, or how to request it.
 
         None where no draft can be had, or none is of use.
         """
-        return self._ngram_draft(k) or self.after((Outcome((), self.base),), k)
+        return self._ngram_draft(k) or self._request(k)
 
-    def after(self, outcomes: Sequence[Outcome], k: int) -> DrafterRequests | None:
-        """Return the requests for drafts of up to k tokens after predicted outcomes, best first.
+    def after(self, outcomes: Sequence[Outcome], k: int) -> AheadRequest | None:
+        """Return the request for drafts of up to k tokens after predicted outcomes, best first.
 
         Outcomes after which no draft is of use are left out; None if that leaves none.
         """
         if self.view is None:
             return None
-        view, requests = self.view, []
-        for outcome in outcomes:
-            prefix_len = outcome.base.prefix_len
-            count = min(self._useful(prefix_len, k), view.room(prefix_len))
-            if count <= 0 or not self.stop_ids.isdisjoint(outcome.tokens):
-                continue
-            keep_len, append, view = view.name(self.tokens, outcome.tokens)
-            requests.append(Propose(outcome.base, keep_len, append, count))
-        return DrafterRequests(tuple(requests), view) if requests else None
+        useful = [each for each in outcomes if self._count(each, k) > 0]
+        if not useful:
+            return None
+        count = max(self._count(each, k) for each in useful)
+        keep_len, append, view = self.view.name(self.tokens)
+        tokens = tuple(each.tokens for each in useful)
+        return AheadRequest(ProposeAhead(self.base, keep_len, append, count, tokens), view)
+
+    def _request(self, k: int) -> DraftRequest | None:
+        count = self._count(Outcome((), self.base), k)
+        if self.view is None or count <= 0:
+            return None
+        keep_len, append, view = self.view.name(self.tokens)
+        return DraftRequest(Propose(self.base, keep_len, append, count), view)
+
+    def _count(self, outcome: Outcome, k: int) -> int:
+        """Return how many of k tokens are worth drafting after an outcome; 0 or less: none."""
+        if self.view is None or not self.stop_ids.isdisjoint(outcome.tokens):
+            return 0
+        prefix_len = outcome.base.prefix_len
+        return min(self._useful(prefix_len, k), self.view.room(prefix_len))
 
     def _ngram_draft(self, k: int) -> NgramDraft | None:
         if self.ngram is None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foredraft.decoding.prefix import extend_hash
-from foredraft.decoding.tree import explicit, first_branch
-from foredraft.types import Base, Round
-
-# Outcomes that a next draft is requested for while one round is verified.
-MAX_OUTCOMES = 1
+from foredraft.decoding.tree import branch, explicit
+from foredraft.types import Base, Guess, ProposeAhead, Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +21,27 @@ class Outcome:
     base: Base
 
 
-def predict(requested: Round, bonus_guess: int) -> tuple[Outcome, ...]:
-    """Return the outcomes worth drafting for while a round is verified, best first.
+def predict(requested: Round, guesses: Sequence[Guess]) -> tuple[Outcome, ...]:
+    """Return the outcomes that the guesses about a round's draft name, in their order."""
+    parents = explicit(requested.parents, len(requested.draft))
+    kept = (branch(parents, guess.node) for guess in guesses)
+    return tuple(
+        outcome(requested.base, (*(requested.draft[node] for node in nodes), guess.token))
+        for nodes, guess in zip(kept, guesses, strict=True)
+    )
 
-    bonus_guess is the drafter's token after a fully accepted draft, or after a tree's first branch;
-    negative if it has none.
-    """
-    if not requested.draft or bonus_guess < 0:
-        return ()
-    trunk = first_branch(explicit(requested.parents, len(requested.draft)))
-    tokens = (*(requested.draft[node] for node in trunk), bonus_guess)
-    base = requested.base
+
+def outcome(base: Base, tokens: tuple[int, ...]) -> Outcome:
+    """Return the outcome of a round on base that commits tokens."""
     after = Base(
         base.session_id,
         base.round + 1,
         base.prefix_len + len(tokens),
         extend_hash(base.prefix_hash, tokens),
     )
-    return (Outcome(tokens, after),)[:MAX_OUTCOMES]
+    return Outcome(tokens, after)
+
+
+def outcomes_of(request: ProposeAhead) -> tuple[Outcome, ...]:
+    """Return the outcomes that a request names."""
+    return tuple(outcome(request.base, tokens) for tokens in request.outcomes)

@@ -8,17 +8,19 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class DraftRequest(_message.Message):
-    __slots__ = ("open", "propose", "features")
+    __slots__ = ("open", "propose", "features", "propose_ahead")
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PROPOSE_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    PROPOSE_AHEAD_FIELD_NUMBER: _ClassVar[int]
     open: DraftOpen
     propose: Propose
     features: _common_pb2.FeatureChunk
-    def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ...) -> None: ...
+    propose_ahead: ProposeAhead
+    def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., propose_ahead: _Optional[_Union[ProposeAhead, _Mapping]] = ...) -> None: ...
 
 class DraftOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params", "num_guesses")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +28,7 @@ class DraftOpen(_message.Message):
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     MAX_LEN_FIELD_NUMBER: _ClassVar[int]
     PARAMS_FIELD_NUMBER: _ClassVar[int]
+    NUM_GUESSES_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -33,7 +36,8 @@ class DraftOpen(_message.Message):
     proposal: str
     max_len: int
     params: DraftParams
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ...) -> None: ...
+    num_guesses: int
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ..., num_guesses: _Optional[int] = ...) -> None: ...
 
 class DraftParams(_message.Message):
     __slots__ = ("steps", "extend", "warmup_proposal", "warmup_tokens")
@@ -61,15 +65,53 @@ class Propose(_message.Message):
     features: bytes
     def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., keep_len: _Optional[int] = ..., append: _Optional[_Iterable[int]] = ..., num_tokens: _Optional[int] = ..., features: _Optional[bytes] = ...) -> None: ...
 
+class ProposeAhead(_message.Message):
+    __slots__ = ("base", "keep_len", "append", "num_tokens", "outcomes")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LEN_FIELD_NUMBER: _ClassVar[int]
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    base: _common_pb2.Base
+    keep_len: int
+    append: _containers.RepeatedScalarFieldContainer[int]
+    num_tokens: int
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., keep_len: _Optional[int] = ..., append: _Optional[_Iterable[int]] = ..., num_tokens: _Optional[int] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DraftResponse(_message.Message):
-    __slots__ = ("opened", "block", "draining")
+    __slots__ = ("opened", "block", "draining", "blocks_ahead")
     OPENED_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     opened: DraftOpened
     block: DraftBlock
     draining: _common_pb2.Draining
-    def __init__(self, opened: _Optional[_Union[DraftOpened, _Mapping]] = ..., block: _Optional[_Union[DraftBlock, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ...) -> None: ...
+    blocks_ahead: DraftBlocks
+    def __init__(self, opened: _Optional[_Union[DraftOpened, _Mapping]] = ..., block: _Optional[_Union[DraftBlock, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ..., blocks_ahead: _Optional[_Union[DraftBlocks, _Mapping]] = ...) -> None: ...
+
+class DraftBlocks(_message.Message):
+    __slots__ = ("blocks",)
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    blocks: _containers.RepeatedCompositeFieldContainer[DraftBlock]
+    def __init__(self, blocks: _Optional[_Iterable[_Union[DraftBlock, _Mapping]]] = ...) -> None: ...
+
+class Guess(_message.Message):
+    __slots__ = ("node", "token", "probability")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    node: int
+    token: int
+    probability: float
+    def __init__(self, node: _Optional[int] = ..., token: _Optional[int] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class DraftOpened(_message.Message):
     __slots__ = ("model", "max_draft_tokens")
@@ -80,13 +122,13 @@ class DraftOpened(_message.Message):
     def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
 
 class DraftBlock(_message.Message):
-    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "bonus_guess", "timings", "q", "expected")
+    __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "guesses", "timings", "q", "expected")
     BASE_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     PARENTS_FIELD_NUMBER: _ClassVar[int]
     PROPOSAL_FIELD_NUMBER: _ClassVar[int]
     GENERATED_LEN_FIELD_NUMBER: _ClassVar[int]
-    BONUS_GUESS_FIELD_NUMBER: _ClassVar[int]
+    GUESSES_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     Q_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
@@ -95,8 +137,8 @@ class DraftBlock(_message.Message):
     parents: _containers.RepeatedScalarFieldContainer[int]
     proposal: str
     generated_len: int
-    bonus_guess: int
+    guesses: _containers.RepeatedCompositeFieldContainer[Guess]
     timings: _common_pb2.Timings
     q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
     expected: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., bonus_guess: _Optional[int] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ...) -> None: ...
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., tokens: _Optional[_Iterable[int]] = ..., parents: _Optional[_Iterable[int]] = ..., proposal: _Optional[str] = ..., generated_len: _Optional[int] = ..., guesses: _Optional[_Iterable[_Union[Guess, _Mapping]]] = ..., timings: _Optional[_Union[_common_pb2.Timings, _Mapping]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ...) -> None: ...

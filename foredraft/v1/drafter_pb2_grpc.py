@@ -61,6 +61,9 @@ class DrafterServiceServicer:
         3. -> propose{base, keep_len, append, num_tokens}
         4. <- block{base, tokens, ...}
         ... 3 and 4 repeat; proposals are answered in order. The end of the stream frees the state.
+        While a round is verified, drafts can be requested for its predicted outcomes:
+        5. -> propose_ahead{base, outcomes, ...}
+        6. <- blocks_ahead{blocks}
         A drafter whose model has a features_hash needs the target's features with each proposal.
         Errors: INVALID_ARGUMENT (a field is out of range), FAILED_PRECONDITION (the prefix does not
         hash to the base), RESOURCE_EXHAUSTED (no room for the session), UNAVAILABLE (draining).

@@ -9,33 +9,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.lease import LeaseFault
-from foredraft.types import DraftBlock, Propose
+from foredraft.types import Propose, ProposeAhead
 from orchestrator.breaker import BreakerState
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.drive.lengths import DraftLengths
+from orchestrator.drive.outstanding import Outstanding, Pending
 from orchestrator.ports import DrafterPort, DraftStream
 from orchestrator.session.session import Session
 
 log = logging.getLogger(__name__)
-
-# Requests unanswered at once: one for a prediction, and one just in time when that came out wrong.
-MAX_OUTSTANDING = 2
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """One unanswered request; late once a round has waited for it in vain."""
-
-    request: Propose
-    task: asyncio.Task[DraftBlock]
-    sent_at: float
-    late: bool = False
 
 
 class Drafting:
@@ -62,7 +49,7 @@ class Drafting:
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
-        self._pending: list[_Pending] = []
+        self._outstanding = Outstanding(clock, self._answered)
         self.attaches = 0
         # Why no drafter takes the session, whichever it is.
         self.refusal: str | None = None
@@ -116,7 +103,7 @@ class Drafting:
         while self._stream is None:
             await asyncio.sleep(self._breaker.wait_s(self._clock()))
             opening = self._session.draft_open(
-                config.proposal, config.acceptance, config.draft.params
+                config.proposal, config.acceptance, config.draft.params, config.run_ahead_outcomes
             )
             try:
                 async with asyncio.timeout(config.open_timeout_s):
@@ -149,9 +136,7 @@ class Drafting:
         self._stream = None
         self._session.drafter_lost()
         self._lease.drafter_closed()
-        pending, self._pending = self._pending, []
-        for each in pending:
-            each.task.cancel()
+        self._outstanding.give_up()
 
     def _replace(self, reason: str) -> None:
         """Leave the drafter and look for another one, as soon as the breaker allows."""
@@ -185,9 +170,10 @@ class Drafting:
         elif self._lengths.idle and self._session.end_features():
             # Rows are cheaper without; to draft again, the text is read again.
             self._leave()
-        if any(pending.late for pending in self._pending):
+        late_since = self._outstanding.late_since
+        if late_since is not None:
             # A busy drafter is not asked for more, and a silent one is gone.
-            if self._pending[0].sent_at + self._config.drafter_timeout_s < self._clock():
+            if late_since + self._config.drafter_timeout_s < self._clock():
                 self._lost("no answer")
         elif (
             not self._lease.covers_drafts
@@ -213,14 +199,15 @@ class Drafting:
 
     def run_ahead(self) -> None:
         """Request drafts of the outcomes predicted for the round in flight."""
-        outstanding = len(self._pending) >= MAX_OUTSTANDING
-        if self._lengths.runs_ahead and not outstanding and not self._lease.covers_drafts:
-            for request in self._session.drafts_ahead(self._lengths.next_k()):
-                self._request(request)
+        free = self._stream is not None and not self._outstanding.full
+        if self._lengths.runs_ahead and free and not self._lease.covers_drafts:
+            self._request(self._session.drafts_ahead(self._lengths.next_k()))
 
     def k_to_grant(self) -> int:
         """Return how long drafts a verifier may ask for: 0 while one is at hand or on its way."""
-        busy = self._pending or self.refusal is not None or self._session.draft() is not None
+        busy = (
+            bool(self._outstanding) or self.refusal is not None or self._session.draft() is not None
+        )
         return self._lengths.next_k() if self._lease.covers_drafts and not busy else 0
 
     # After a round.
@@ -236,32 +223,23 @@ class Drafting:
         elif fault is LeaseFault.LOST:
             self._lost("the verifier cannot use it")
 
-    def _awaited(self) -> _Pending | None:
+    def _awaited(self) -> Pending | None:
         """Return the newest request whose answer could serve the next round."""
-        for pending in reversed(self._pending):
-            if not pending.late and self._session.extends(pending.request.base):
-                return pending
-        return None
+        return self._outstanding.newest(self._session.could_serve)
 
-    def _request(self, request: Propose | None) -> None:
-        stream = self._stream
-        if request is None or stream is None:
-            return
-        # Never cancelled while the stream lives: the drafter's idea of the prefix must stay ours.
-        pending = _Pending(request, asyncio.create_task(stream.propose(request)), self._clock())
-        self._pending.append(pending)
-        pending.task.add_done_callback(lambda task: self._answered(pending, task))
+    def _request(self, request: Propose | ProposeAhead | None) -> None:
+        if request is not None and self._stream is not None:
+            self._outstanding.send(self._stream, request)
 
-    def _answered(self, pending: _Pending, task: asyncio.Task[DraftBlock]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if pending not in self._pending:
-            return
-        self._pending.remove(pending)
+    def _answered(self, pending: Pending) -> None:
+        request, error = pending.request, pending.task.exception()
         if error is None:
+            answer = pending.task.result()
             try:
-                self._session.draft_arrived(pending.request, task.result())
+                if isinstance(request, Propose):
+                    self._session.draft_arrived(request, answer)
+                else:
+                    self._session.drafts_ahead_arrived(request, answer)
             except CorruptModelOutput as corrupt:
                 error = corrupt
         if error is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foredraft.decoding.tree import ROOT, explicit
-from foredraft.types import DraftBlock, ModelInfo
+from foredraft.types import DraftBlock, Guess, ModelInfo
 
 
 def same_target(one: ModelInfo, other: ModelInfo) -> bool:
@@ -41,7 +41,8 @@ def why_incompatible(drafter: ModelInfo, target: ModelInfo) -> str | None:
 
 def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
     """Return a block without the tokens from vocab_size on, and without what follows them."""
-    if max((*block.tokens, block.bonus_guess), default=0) < vocab_size:
+    guessed = (guess.token for guess in block.guesses)
+    if max((*block.tokens, *guessed), default=0) < vocab_size:
         return block
     parents = explicit(block.parents, len(block.tokens))
     place = {ROOT: ROOT}
@@ -55,8 +56,11 @@ def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
         tokens=tuple(block.tokens[node] for node in kept),
         parents=tuple(place[parents[node]] for node in kept) if block.parents else (),
         generated_len=min(block.generated_len, len(kept)),
-        # A guess follows the whole first branch, which may have been cut.
-        bonus_guess=-1,
+        guesses=tuple(
+            Guess(place[node], token, probability)
+            for node, token, probability in block.guesses
+            if node in place and token < vocab_size
+        ),
         q=tuple(block.q[node] for node in kept) if block.q else (),
         expected=tuple(block.expected[node] for node in kept) if block.expected else (),
     )

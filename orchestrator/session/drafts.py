@@ -6,13 +6,14 @@ rule that says what is left of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
-from foredraft.decoding.outcomes import MAX_OUTCOMES
-from foredraft.decoding.tree import below, explicit, first_branch, follow, is_path, is_tree
-from foredraft.types import Candidates, DraftBlock
+from foredraft.decoding.tree import ROOT, below, explicit, follow, is_path, is_tree
+from foredraft.limits import MAX_OUTCOMES
+from foredraft.types import Candidates, DraftBlock, Guess
 from orchestrator.session.compatibility import drop_unknown_tokens
 
 V = TypeVar("V")
@@ -22,10 +23,9 @@ V = TypeVar("V")
 class Draft:
     """The part of a block that is still ahead of the committed tokens.
 
-    tokens, parents, q and expected are what to verify. requested_k tokens were requested at most;
-    trimmed counts the block's tokens that were committed meanwhile; bonus_guess is the drafter's
-    guess of the token after the first branch, -1 if there is none, or the committed tokens left
-    that branch.
+    tokens, parents, q and expected are what to verify, guesses the outcomes that may come of it.
+    requested_k tokens were requested at most; trimmed counts the block's tokens that were committed
+    meanwhile.
     """
 
     requested_k: int
@@ -33,7 +33,7 @@ class Draft:
     trimmed: int
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
-    bonus_guess: int
+    guesses: tuple[Guess, ...]
     q: tuple[Candidates, ...]
     expected: tuple[float, ...] = ()
 
@@ -46,16 +46,20 @@ class Arrived(NamedTuple):
 
 
 def is_readable(block: DraftBlock, vocab_size: int) -> bool:
-    """Return whether a block is a path or a tree of tokens below vocab_size."""
-    return all(0 <= token < vocab_size for token in block.tokens) and (
-        not block.parents or is_tree(block.parents, len(block.tokens))
-    )
+    """Return whether a block is a path or a tree, and its guesses are about it, all of tokens below
+    vocab_size.
+    """
+    guessed = (guess.token for guess in block.guesses)
+    known = all(0 <= token < vocab_size for token in (*block.tokens, *guessed))
+    count = len(block.tokens)
+    placed = all(ROOT <= guess.node < count for guess in block.guesses)
+    return known and placed and (not block.parents or is_tree(block.parents, count))
 
 
 def whole_draft(arrived: Arrived) -> Draft | None:
     """Return the draft that is a whole block, None if that has no tokens."""
     block = arrived.block
-    whole = (block.tokens, block.parents, block.bonus_guess, block.q, block.expected)
+    whole = (block.tokens, block.parents, block.guesses, block.q, block.expected)
     return Draft(arrived.requested_k, block, 0, *whole) if block.tokens else None
 
 
@@ -77,14 +81,25 @@ def reconcile(prefix: CommittedPrefix, arrived: Arrived) -> Draft | None:
     if node is None:
         return None
     nodes, left = below(parents, node)
-    guess = block.bonus_guess if node in first_branch(parents) else -1
     if not nodes:
         return None
     tokens = tuple(block.tokens[i] for i in nodes)
     path = is_path(left)
     q = tuple(block.q[i] for i in nodes) if path and block.q else ()
     expected = tuple(_given(block.expected, i, node) for i in nodes) if block.expected else ()
-    return Draft(requested_k, block, len(since), tokens, () if path else left, guess, q, expected)
+    guesses = _guesses_below(block, node, nodes)
+    return Draft(requested_k, block, len(since), tokens, () if path else left, guesses, q, expected)
+
+
+def _guesses_below(block: DraftBlock, node: int, nodes: Sequence[int]) -> tuple[Guess, ...]:
+    """Return the guesses that are left once a node came true, about the nodes below it."""
+    place = {node: ROOT} | {each: i for i, each in enumerate(nodes)}
+    before = block.expected[node] if block.expected else 1.0
+    return tuple(
+        Guess(place[last], token, min(1.0, probability / before) if before > 0 else 0.0)
+        for last, token, probability in block.guesses
+        if last in place
+    )
 
 
 def _given(expected: tuple[float, ...], node: int, before: int) -> float:

@@ -8,12 +8,13 @@ change the committed tokens. Nothing here reads a clock or does I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
-from foredraft.decoding.draft_planner import DrafterRequests, DraftPlanner, NgramDraft
+from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
 from foredraft.decoding.drafter_view import DrafterView
-from foredraft.decoding.outcomes import predict
+from foredraft.decoding.outcomes import outcomes_of, predict
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.lease import LedRound
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
@@ -30,6 +31,7 @@ from foredraft.types import (
     ModelInfo,
     Proposal,
     Propose,
+    ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
@@ -68,7 +70,7 @@ class Session:
         self._in_flight: Round | None = None
         self._verifying: Draft | None = None
         # The bases that drafts were requested for ahead of the verdict in flight.
-        self._ahead: tuple[Base, ...] = ()
+        self._ahead: frozenset[Base] = frozenset()
         self._drafts = DraftBuffer(self._prefix)
         self._target: ModelInfo | None = None
         self._view: DrafterView | None = None
@@ -126,9 +128,11 @@ class Session:
         """Return how many tokens the verifier reads again for a drafter that reads features."""
         return len(self._prefix) if self._features.lacks(features) else 0
 
-    def extends(self, base: Base) -> bool:
-        """Return whether base names the committed prefix or an earlier one of this request."""
-        return self._prefix.starts_with(base)
+    def could_serve(self, request: Propose | ProposeAhead) -> bool:
+        """Return whether an answer to request may be a draft for the committed prefix."""
+        if isinstance(request, Propose):
+            return self._prefix.starts_with(request.base)
+        return any(self._prefix.starts_with(each.base) for each in outcomes_of(request))
 
     # The verifier.
 
@@ -175,7 +179,7 @@ class Session:
             draft.expected if draft else (),
             self._features.ended,
         )
-        self._ahead = ()
+        self._ahead = frozenset()
         self._drafts.clear()
         return request
 
@@ -227,7 +231,7 @@ class Session:
             price=verdict.price,
             observation=observed(draft, request, verdict, done.num_accepted) if draft else None,
             ran_ahead=bool(self._ahead),
-            hit=any(self._prefix.starts_with(base) for base in self._ahead),
+            hit=any(map(self._prefix.starts_with, self._ahead)),
             prompt_logprobs=verdict.prompt_logprobs,
             cached_tokens=min(verdict.cached_tokens, len(self._request.prompt)) if first else 0,
         )
@@ -235,11 +239,16 @@ class Session:
     # The drafter.
 
     def draft_open(
-        self, proposal: Proposal, acceptance: Acceptance, params: DraftParams = SIMPLE
+        self,
+        proposal: Proposal,
+        acceptance: Acceptance,
+        params: DraftParams = SIMPLE,
+        num_guesses: int = 1,
     ) -> DraftOpen:
         """Return the open that (re)attaches a drafter at the committed prefix."""
         self._opening_len = len(self._prefix)
-        return draft_open(self._request, self._prefix, proposal, acceptance, params)
+        opening = draft_open(self._request, self._prefix, proposal, acceptance, params)
+        return replace(opening, num_guesses=num_guesses)
 
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: drafts can be requested."""
@@ -263,29 +272,48 @@ class Session:
             return None
         if planned is None or self._drafts.request_is_vain:
             return None
-        return next(iter(self._sent(planned)), None)
+        features = self._features.send(planned.request.base.prefix_len)
+        if features is None:
+            return None
+        self._view = planned.view
+        return replace(planned.request, features=features)
 
-    def drafts_ahead(self, k: int) -> tuple[Propose, ...]:
-        """Return the requests for the predicted outcomes of the round in flight, if any use."""
-        if self._in_flight is None or self._verifying is None:
-            return ()
-        outcomes = predict(self._in_flight, self._verifying.bonus_guess)
+    def drafts_ahead(self, k: int) -> ProposeAhead | None:
+        """Return the request for drafts of the round in flight's predicted outcomes, if of use."""
+        if self._in_flight is None or self._verifying is None or self._features.reads:
+            # Predicted tokens have no features yet.
+            return None
+        outcomes = predict(self._in_flight, self._verifying.guesses)
         planned = self._planner.after(outcomes, k)
-        requests = self._sent(planned) if planned is not None else ()
-        self._ahead = tuple(request.base for request in requests)
-        return requests
+        if planned is None:
+            return None
+        self._view = planned.view
+        self._ahead = frozenset(each.base for each in outcomes_of(planned.request))
+        return planned.request
 
     def draft_arrived(self, request: Propose, block: DraftBlock) -> None:
-        """Keep a block that answers request, if it is of use now or for a predicted prefix.
+        """Keep a block that answers request, if it is of use now.
 
         Raises CorruptModelOutput if it is not an answer to the request or has unknown tokens.
         """
-        if block.base != request.base or len(block.tokens) > request.num_tokens:
+        self._arrived({request.base}, request.num_tokens, block)
+
+    def drafts_ahead_arrived(self, request: ProposeAhead, blocks: Iterable[DraftBlock]) -> None:
+        """Keep the blocks that answer request as long as their outcomes may come, or came.
+
+        Raises CorruptModelOutput as draft_arrived does.
+        """
+        bases = {each.base for each in outcomes_of(request)}
+        for block in blocks:
+            self._arrived(bases, request.num_tokens, block)
+
+    def _arrived(self, bases: Set[Base], num_tokens: int, block: DraftBlock) -> None:
+        if block.base not in bases or len(block.tokens) > num_tokens:
             raise CorruptModelOutput("the drafter answered something else than was asked")
         known = self._view.opened.model.vocab_size if self._view else self._vocab_size
         if not is_readable(block, known):
             raise CorruptModelOutput("the drafter answered unknown tokens, or no tree of them")
-        self._drafts.put(Arrived(request.num_tokens, block), self._vocab_size)
+        self._drafts.put(Arrived(num_tokens, block), self._vocab_size)
 
     def draft(self) -> Draft | None:
         """Return the draft at hand for the committed prefix, None if there is none."""
@@ -297,17 +325,6 @@ class Session:
     def _planner(self) -> DraftPlanner:
         prefix, stop_ids = self._prefix.tokens, self._stop_ids
         return DraftPlanner(prefix, self.base, self._end, stop_ids, self._view, self._ngram)
-
-    def _sent(self, planned: DrafterRequests) -> tuple[Propose, ...]:
-        """Return the planned requests with the features that they need, none if one lacks them."""
-        sent: list[Propose] = []
-        for request in planned.requests:
-            features = self._features.send(request.base.prefix_len)
-            if features is None:
-                return ()
-            sent.append(replace(request, features=features))
-        self._view = planned.view
-        return tuple(sent)
 
     @property
     def _vocab_size(self) -> int:

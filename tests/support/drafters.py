@@ -25,6 +25,7 @@ from foredraft.types import (
     ModelInfo,
     Proposal,
     Propose,
+    ProposeAhead,
     SamplingParams,
 )
 from tests.support.waiting import DEADLINE_S
@@ -102,7 +103,12 @@ class ScriptedLM:
     """Answers script(prefix, num_slots) and holds prefixes as a cache would: slot by slot."""
 
     def __init__(
-        self, script: Script, slots: int = 4, max_mask_slots: int = 9, partial_blocks: bool = True
+        self,
+        script: Script,
+        slots: int = 4,
+        max_mask_slots: int = 9,
+        partial_blocks: bool = True,
+        branches: int = 0,
     ) -> None:
         self.script = script
         self.held: dict[int, tuple[int, ...]] = {}
@@ -110,13 +116,14 @@ class ScriptedLM:
         self.capabilities = Capabilities(
             "scripted", 16, 64, EOS, max_mask_slots, "exact", slots, 64, partial_blocks
         )
+        self.capabilities = replace(self.capabilities, branch_slots=branches)
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         self.passes.append(list(requests))
         assert len({r.slot for r in requests}) == len(requests)
         answers = []
         for r in requests:
-            held = self.held.get(r.slot, ())
+            held = self.held.get(r.slot if r.prefix_slot is None else r.prefix_slot, ())
             assert len(held) >= r.start and r.tokens
             self.held[r.slot] = held[: r.start] + tuple(r.tokens)
             answers.append(
@@ -164,6 +171,14 @@ def opening(
     """A DraftOpen, by default at temperature 0; params are DraftParams'."""
     sampling = sampling or SamplingParams()
     return DraftOpen(session, prefix, sampling, proposal, max_len, DraftParams(**params))
+
+
+def asking_ahead(
+    session: str, prefix: tuple[int, ...], outcomes: Sequence[tuple[int, ...]], count: int
+) -> ProposeAhead:
+    """A ProposeAhead that names the prefix anew."""
+    base = Base(session, 0, len(prefix), hash_prefix(prefix))
+    return ProposeAhead(base, 0, prefix, count, tuple(outcomes))
 
 
 def asking(session: str, prefix: tuple[int, ...], keep: int, count: int) -> Propose:

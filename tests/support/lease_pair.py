@@ -24,6 +24,7 @@ from foredraft.rpc.server import ServiceServer
 from foredraft.types import (
     DraftBlock,
     Propose,
+    ProposeAhead,
     SamplingParams,
 )
 from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
@@ -52,6 +53,13 @@ def half_right(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
     return scores_of([{token: 0.9, (token + 3) % VOCAB: 0.05} for token in tokens])
 
 
+def second_best(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
+    """It counts, but takes another token for the third one."""
+    right = [(prefix[-1] + 1 + slot) % VOCAB for slot in range(num_slots)]
+    odds = [(0.3, 0.6) if slot == 2 else (0.9, 0.05) for slot in range(num_slots)]
+    return scores_of([{t: p, (t + 3) % VOCAB: q} for t, (p, q) in zip(right, odds, strict=True)])
+
+
 def right(prefix: tuple[int, ...], num_slots: int) -> BlockScores:
     """It counts."""
     return scores_of([{(prefix[-1] + 1 + slot) % VOCAB: 0.9, 0: 0.01} for slot in range(num_slots)])
@@ -61,7 +69,7 @@ class Watched(ScriptedLM):
     """It can be made to break, and to be late: its passes of these numbers."""
 
     def __init__(self, script: Callable[..., BlockScores] = half_right) -> None:
-        super().__init__(script, slots=8)
+        super().__init__(script, slots=8, branches=8)
         self.capabilities = replace(self.capabilities, max_len=1000, cache_tokens=1000)
         self.broken = False
         self.late: set[int] = set()
@@ -115,13 +123,17 @@ class Counter(Protocol):
 
 def count_requests(stream: DrafterStream, counter: Counter) -> None:
     """Have a stream's requests for drafts counted."""
-    propose = stream.propose
+    propose, propose_ahead = stream.propose, stream.propose_ahead
 
     async def counted(request: Propose) -> DraftBlock:
         counter.asked += 1
         return await propose(request)
 
-    stream.propose = counted
+    async def counted_ahead(request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        counter.asked += 1
+        return await propose_ahead(request)
+
+    stream.propose, stream.propose_ahead = counted, counted_ahead
 
 
 class Pool:

@@ -20,13 +20,14 @@ from foredraft.errors import (
     Unavailable,
     WeightsError,
 )
-from foredraft.types import DraftBlock, Proposal, SamplingParams
+from foredraft.types import DraftBlock, Guess, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 from tests.support.drafters import (
     INFO,
     Gated,
     ScriptedLM,
     asking,
+    asking_ahead,
     counting,
     engine_of,
     opening,
@@ -65,7 +66,7 @@ async def test_one_session():
         block = await stream.propose(asking("s", PREFIX, 3, 4))
         assert isinstance(block, DraftBlock)
         assert block.tokens == tokens_after(5, 4)
-        assert block.bonus_guess == tokens_after(5, 5)[-1]
+        assert block.guesses == (Guess(3, tokens_after(5, 5)[-1], 1.0),)
         assert block.proposal is Proposal.ARGMAX
         assert block.generated_len == 4
         assert block.timings.batch_rows == 3 + 5
@@ -100,7 +101,7 @@ async def test_a_block_may_be_empty():
     async with serving() as (_, client):
         stream = await client.open(opening("s", PREFIX, proposal=Proposal.LOOKUP))
         block = await stream.propose(asking("s", PREFIX, 3, 4))
-        assert (block.tokens, block.generated_len, block.bonus_guess) == ((), 0, -1)
+        assert (block.tokens, block.generated_len, block.guesses) == ((), 0, ())
         text = (*PREFIX, 3, 4)
         block = await stream.propose(asking("s", text, 3, 4))
         assert block.tokens == (5, 3, 4)
@@ -276,3 +277,20 @@ async def test_a_model_that_cannot_be_loaded_is_a_weights_error(tmp_path):
         await serve(DrafterConfig(model=tmp_path / "missing"))
     with pytest.raises(WeightsError):
         await serve(DrafterConfig(model=tmp_path))
+
+
+async def test_blocks_for_predicted_outcomes_come_in_one_answer():
+    async with serving() as (_, client):
+        stream = await client.open(opening("s", PREFIX))
+        first, ahead, second = await asyncio.gather(
+            stream.propose(asking("s", PREFIX, 3, 2)),
+            stream.propose_ahead(asking_ahead("s", PREFIX, ((6, 7), (9,)), 2)),
+            stream.propose(asking("s", (*PREFIX, 6), 3, 2)),
+        )
+        assert (first.tokens, second.tokens) == (tokens_after(5, 2), tokens_after(6, 2))
+        assert all(block.tokens for block in ahead) and len(ahead) <= 1
+        alone = await stream.propose_ahead(asking_ahead("s", PREFIX, ((6, 7), (9,)), 2))
+        assert [block.tokens for block in alone] == [tokens_after(7, 2)]
+        assert alone[0].base.prefix_len == len(PREFIX) + 2
+        with pytest.raises(InvalidRequest):
+            await stream.propose_ahead(asking_ahead("s", PREFIX, ((99,),), 2))

@@ -123,10 +123,11 @@ async def test_a_session_that_stops_drafting_needs_no_features_until_it_drafts_a
     config = CONFIG.model_copy(update={"adl": GoodputConfig(lengths=(0, 4))})
     tokens, report = await decoded(sent, told, config=config, max_new_tokens=88)
     assert tokens == plain
-    plain_rounds = [at for at, one in enumerate(report.trace) if one.k == 0]
-    assert plain_rounds and report.trace[-1].k == 4
+    lengths = [one.k for one in report.trace]
+    # How soon it stops again depends on the machine.
+    again = lengths.index(4, lengths.index(0))
     # The verifier sent none after a few plain rounds, and all of them again once it was reopened.
-    assert not told.passed[plain_rounds[-1]].features
+    assert not told.passed[again - 1].features
     assert len(told.opens) == 3 and told.opens[-1].features_from == 0
     assert report.drafter_attaches == 2
 

@@ -31,6 +31,7 @@ from tests.support.lease_pair import (
     half_right,
     pair,
     right,
+    second_best,
     verifier,
 )
 from tests.support.waiting import eventually, settled, turns
@@ -214,15 +215,15 @@ async def test_the_drafter_is_asked_where_the_texts_n_grams_do_not_suffice(
         tokens, report = await decoded(both, config, temperature, new=100)
         assert tokens == plain and both.drafters.asked == 0
         # It counts from 0 to 15 over and over: seen once, it is known.
-        asked = len([batch for batch in model.passes if batch[0].num_slots])
-        assert 0 < asked < report.draft_rounds
+        asked = len([r for batch in model.passes for r in batch if r.num_slots])
+        assert 0 < report.ngram_rounds < report.draft_rounds
         assert both.drafters.servers[0].stats()["blocks"] == asked
 
 
-@pytest.mark.parametrize(("script", "hits"), [(right, True), (half_right, False)])
+@pytest.mark.parametrize("script", [right, second_best, half_right])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 async def test_the_next_draft_is_requested_ahead(
-    script: Callable[..., BlockScores], hits: bool, temperature: float
+    script: Callable[..., BlockScores], temperature: float
 ) -> None:
     config = LED.model_copy(update={"run_ahead_min_hit_rate": 0.0})
     async with pair(Watched(script)) as both:
@@ -230,7 +231,8 @@ async def test_the_next_draft_is_requested_ahead(
         tokens, report = await decoded(both, config, temperature, new=100)
         assert tokens == plain and both.drafters.asked == 0
         assert report.run_ahead_rounds > 4
-        assert bool(report.run_ahead_hits) == hits
+        # What is half right names the right third token for none of the outcomes.
+        assert report.run_ahead_hits or (script is half_right and temperature == 0)
 
 
 async def test_a_slow_reader_stops_the_verifier_after_what_was_granted() -> None:

@@ -15,6 +15,7 @@ from foredraft.errors import (
 )
 from foredraft.types import (
     DraftBlock,
+    Guess,
     Round,
     Verdict,
 )
@@ -47,7 +48,7 @@ class LyingDrafter(drafter_pb2_grpc.DrafterServiceServicer):
         yield drafter_pb2.DraftResponse(opened=opened)
         async for message in request_iterator:
             request = drafter_codec.propose_from_pb(message.propose)
-            block = DraftBlock(request.base, (1, 2), generated_len=2, bonus_guess=3)
+            block = DraftBlock(request.base, (1, 2), generated_len=2, guesses=(Guess(1, 3, 1.0),))
             yield drafter_pb2.DraftResponse(block=drafter_codec.draft_block_to_pb(self.lie(block)))
 
 
@@ -56,7 +57,10 @@ class LyingDrafter(drafter_pb2_grpc.DrafterServiceServicer):
     [
         lambda b: replace(b, tokens=(1, 16)),
         lambda b: replace(b, tokens=(1, 2, 3)),
-        lambda b: replace(b, bonus_guess=16),
+        lambda b: replace(b, guesses=(Guess(1, 16, 1.0),)),
+        lambda b: replace(b, guesses=(Guess(2, 3, 1.0),)),
+        lambda b: replace(b, guesses=(Guess(1, 3, 1.5),)),
+        lambda b: replace(b, guesses=(Guess(1, 3, 1.0), Guess(0, 3, 1.0))),
         lambda b: replace(b, generated_len=7),
         lambda b: replace(b, base=replace(b.base, round=9)),
         lambda b: replace(b, parents=(1, 0)),

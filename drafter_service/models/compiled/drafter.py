@@ -39,11 +39,17 @@ class NativeDrafter:
         self._candidates = min(candidates, config.num_scored - 1)
         # Whole panels of keys.
         capacity = -(-self.capabilities.cache_tokens // COLUMNS) * COLUMNS
-        self._packed = PackedModel(model, self._candidates, cache.slots, capacity)
+        self._packed = PackedModel(model, self._candidates, cache.all_slots, capacity)
         self._draft = getattr(kernels, f"fd_draft_{isa}")
         # Pages of an empty array take memory only once they are written.
-        size = 2 * config.num_layers * cache.slots * config.hidden_size * capacity
+        size = 2 * config.num_layers * cache.all_slots * config.hidden_size * capacity
         self._keys, self._values = aligned(size), aligned(size)
+        # As attention.inl lays them out: both begin with [layers, slots, heads].
+        caches = (config.num_layers, cache.all_slots, config.num_heads)
+        self._key_panels = self._keys.view(np.uint32).reshape(*caches, capacity // COLUMNS, -1)
+        self._value_pairs = self._values.view(np.uint32).reshape(
+            *caches, config.head_dim // COLUMNS, capacity // 2, COLUMNS
+        )
         self._at_keys, self._at_values = self._keys.ctypes.data, self._values.ctypes.data
 
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
@@ -55,6 +61,8 @@ class NativeDrafter:
         masks = 0
         for number, r in enumerate(requests):
             self._check(r)
+            if r.prefix_slot is not None:
+                self._copy(r.prefix_slot, r.slot, r.start)
             heads[number] = Request(r.slot, r.start, len(r.tokens), r.num_slots)
             tokens.extend(r.tokens)
             masks += r.num_slots
@@ -88,10 +96,18 @@ class NativeDrafter:
             begin = end
         return scores
 
+    def _copy(self, source: int, to: int, length: int) -> None:
+        """Let a slot hold the first tokens of another one."""
+        panels, pairs = -(-length // COLUMNS), -(-length // 2)
+        self._key_panels[:, to, :, :panels] = self._key_panels[:, source, :, :panels]
+        self._value_pairs[:, to, :, :, :pairs] = self._value_pairs[:, source, :, :, :pairs]
+
     def _check(self, r: BlockRequest) -> None:
         c = self.capabilities
+        slots = c.cache_slots + c.branch_slots
         if not (
-            0 <= r.slot < c.cache_slots
+            0 <= r.slot < slots
+            and (r.prefix_slot is None or 0 <= r.prefix_slot < slots)
             and 0 <= r.num_slots <= c.max_mask_slots
             and r.start >= 0
             and r.tokens

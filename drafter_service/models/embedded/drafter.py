@@ -18,10 +18,18 @@ from drafter_service.proposals.lattice import BlockScores
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """How much is held: `slots` sessions of `tokens` tokens each, mask slots included."""
+    """How much is held: `slots` sessions of `tokens` tokens each, mask slots included, and
+    `branches` blocks that share a session's prefix.
+    """
 
     slots: int
     tokens: int
+    branches: int = 0
+
+    @property
+    def all_slots(self) -> int:
+        """The number of slots, branches' included."""
+        return self.slots + self.branches
 
 
 def capabilities(
@@ -43,6 +51,7 @@ def capabilities(
         features_width=config.hidden_size if features_hash else 0,
         features_lag=LAG if features_hash else 0,
         mask=config.mask_token_id,
+        branch_slots=cache.branches,
     )
 
 
@@ -68,7 +77,7 @@ class EmbeddedDrafter:
             capabilities(config, cache, features_hash), partial_blocks=not features_hash
         )
         tokens = self.capabilities.cache_tokens
-        shape = (config.num_layers, cache.slots, config.num_heads, tokens, config.head_dim)
+        shape = (config.num_layers, cache.all_slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.
         self._keys = torch.empty(shape, dtype=cache_dtype)
         self._values = torch.empty(shape, dtype=cache_dtype)
@@ -76,6 +85,10 @@ class EmbeddedDrafter:
     @torch.inference_mode()
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots (see DiffusionLM.draft)."""
+        for r in requests:
+            if r.prefix_slot is not None:
+                for cache in (self._keys, self._values):
+                    cache[:, r.slot, :, : r.start] = cache[:, r.prefix_slot, :, : r.start]
         states = self._model.forward(requests, self._keys, self._values)
         config = self._model.config
         log_q, tokens = candidates(

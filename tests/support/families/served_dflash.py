@@ -21,6 +21,7 @@ from foredraft.types import (
     DraftOpen,
     Proposal,
     Propose,
+    ProposeAhead,
     Round,
     SamplingParams,
     Verdict,
@@ -116,6 +117,10 @@ class _Stream:
     async def propose(self, request: Propose) -> DraftBlock:
         await self._pass(request)
         return await self._stream.propose(self._port.change(request))
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        await self._pass(request)
+        return await self._stream.propose_ahead(request)
 
     async def verify(self, request: Round) -> Verdict:
         verdict = self._port.change(await self._stream.verify(request))

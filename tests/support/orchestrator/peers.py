@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from foredraft.decoding.outcomes import outcomes_of
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import ROOT, explicit
 from foredraft.errors import PrefixMismatch, Unavailable
@@ -15,8 +16,10 @@ from foredraft.types import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
+    Guess,
     ModelInfo,
     Propose,
+    ProposeAhead,
     Round,
     SamplingParams,
     Verdict,
@@ -72,13 +75,21 @@ def config(**fields: object) -> OrchestratorConfig:
 def true_block(ask: Propose, prefix: Sequence[int]) -> DraftBlock:
     """What a perfect drafter answers."""
     *tokens, bonus = continuation(prefix, ask.num_tokens + 1)
-    return DraftBlock(ask.base, tuple(tokens), generated_len=ask.num_tokens, bonus_guess=bonus)
+    guesses = (Guess(len(tokens) - 1, bonus, 1.0),)
+    return DraftBlock(ask.base, tuple(tokens), generated_len=ask.num_tokens, guesses=guesses)
+
+
+def cut(block: DraftBlock, length: int) -> DraftBlock:
+    """The block without its tokens from `length` on, and without guesses about them."""
+    guesses = tuple(guess for guess in block.guesses if guess.node < length)
+    return replace(block, tokens=block.tokens[:length], guesses=guesses)
 
 
 def wrong_at(block: DraftBlock, index: int) -> DraftBlock:
     """The block with another token at index; at its length, another bonus guess."""
     if index >= len(block.tokens):
-        return replace(block, bonus_guess=(block.bonus_guess + 1) % VOCAB)
+        guesses = (g._replace(token=(g.token + 1) % VOCAB) for g in block.guesses)
+        return replace(block, guesses=tuple(guesses))
     tokens = list(block.tokens)
     tokens[index] = (tokens[index] + 1) % VOCAB
     return replace(block, tokens=tuple(tokens))
@@ -96,7 +107,8 @@ def bushy(block: DraftBlock, nodes: int, wrong_first: bool) -> DraftBlock:
         tokens += [family[0][0], family[1][0], token]
         parents += [at, at, first if wrong_first else first + 1]
         at = first + wrong_first
-    return replace(block, tokens=tuple(tokens[:nodes]), parents=tuple(parents[:nodes]))
+    tree = replace(block, tokens=tuple(tokens), parents=tuple(parents), guesses=())
+    return replace(cut(tree, nodes), parents=tuple(parents[:nodes]))
 
 
 DraftScript = Callable[[int, Propose, Sequence[int]], Awaitable[DraftBlock]]
@@ -142,6 +154,20 @@ class _DraftStream:
         prefix = tuple(self._named)
         self._port.asked.append(request)
         return await self._port.script(len(self._port.asked) - 1, request, prefix)
+
+    async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
+        """The script answers for each outcome as if it had been asked in time."""
+        named = [*self._named[: request.keep_len], *request.append]
+        if hash_prefix(named) != request.base.prefix_hash:
+            raise PrefixMismatch("the tokens named do not hash to the base")
+        self._named = named
+        answers = []
+        for outcome in outcomes_of(request):
+            alone = Propose(outcome.base, len(named), outcome.tokens, request.num_tokens)
+            self._port.asked.append(alone)
+            prefix = (*named, *outcome.tokens)
+            answers.append(self._port.script(len(self._port.asked) - 1, alone, prefix))
+        return tuple([await answer for answer in answers])
 
     async def close(self) -> None:
         self._port.live.discard(self)

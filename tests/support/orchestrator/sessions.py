@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from foredraft.types import Acceptance, DraftBlock, DraftOpened, Proposal, Propose, Verdict
+from foredraft.decoding.outcomes import outcomes_of
+from foredraft.types import (
+    Acceptance,
+    DraftBlock,
+    DraftOpened,
+    Guess,
+    Proposal,
+    Propose,
+    ProposeAhead,
+    Verdict,
+)
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, request
 
@@ -23,12 +33,17 @@ def ask(session: Session, length: int) -> Propose:
     return asked
 
 
-def run_ahead(session: Session, k: int) -> Propose | None:
-    return next(iter(session.drafts_ahead(k)), None)
-
-
 def answer(asked: Propose, *tokens: int, bonus: int = -1) -> tuple[Propose, DraftBlock]:
-    return asked, DraftBlock(asked.base, tokens, generated_len=len(tokens), bonus_guess=bonus)
+    guesses = (Guess(len(tokens) - 1, bonus, 1.0),) if bonus >= 0 else ()
+    return asked, DraftBlock(asked.base, tokens, generated_len=len(tokens), guesses=guesses)
+
+
+def answer_ahead(
+    asked: ProposeAhead, *tokens: int, number: int = 0
+) -> tuple[ProposeAhead, tuple[DraftBlock, ...]]:
+    """The answer for the outcome of a number."""
+    base = outcomes_of(asked)[number].base
+    return asked, (DraftBlock(base, tokens, generated_len=len(tokens)),)
 
 
 def commit(session: Session, *tokens: int) -> None:

@@ -5,7 +5,15 @@ import pytest
 from drafter_service.batcher import Batcher
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch, Unavailable
-from tests.support.drafters import Gated, ScriptedLM, asking, counting, engine_of, opening
+from tests.support.drafters import (
+    Gated,
+    ScriptedLM,
+    asking,
+    asking_ahead,
+    counting,
+    engine_of,
+    opening,
+)
 from tests.support.waiting import DEADLINE_S
 
 
@@ -124,4 +132,50 @@ async def test_what_loading_raises_reaches_the_caller():
     batcher = Batcher(load, 4)
     with pytest.raises(InvalidRequest):
         await batcher.start()
+    await batcher.stop()
+
+
+async def test_what_is_drafted_ahead_gives_way_to_any_other_proposal():
+    model = Gated()
+    batcher = await started(model)
+    handles = [(await batcher.open(opening(f"s{i}", (1, 2))))[0] for i in range(3)]
+    held = batcher.propose(handles[0], asking("s0", (1, 2), 2, 3))
+    await asyncio.to_thread(model.inside.wait)
+    dropped = batcher.propose_ahead(handles[1], asking_ahead("s1", (1, 2), ((3,),), 2))
+    wanted = batcher.propose(handles[2], asking("s2", (1, 2), 2, 2))
+    model.gate.set()
+    assert (await wanted).tokens == (3, 4) and await dropped == ()
+    assert (await held).tokens == (3, 4, 5)
+    # The session is where the dropped proposal left it, and nothing else waits now.
+    [block] = await batcher.propose_ahead(handles[1], asking_ahead("s1", (1, 2), ((3,),), 2))
+    assert block.tokens == (4, 5)
+    stats = batcher.stats()
+    assert (stats["blocks"], stats["blocks_ahead"], stats["ahead_dropped"]) == (3, 1, 1)
+    await batcher.stop()
+
+
+async def test_what_is_drafted_ahead_is_dropped_once_its_session_has_gone_on():
+    model = Gated()
+    batcher = await started(model)
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    other, _ = await batcher.open(opening("t", (1, 2)))
+    held = batcher.propose(handle, asking("s", (1, 2), 2, 3))
+    await asyncio.to_thread(model.inside.wait)
+    first = batcher.propose_ahead(handle, asking_ahead("s", (1, 2), ((3,),), 2))
+    second = batcher.propose_ahead(handle, asking_ahead("s", (1, 2, 9), ((3,),), 2))
+    closed = batcher.propose_ahead(other, asking_ahead("t", (1, 2), ((3,),), 2))
+    batcher.close(other)
+    model.gate.set()
+    await held
+    assert await first == () and await closed == () and len(await second) == 1
+    assert batcher.stats()["sessions"] == 1
+    await batcher.stop()
+
+
+async def test_a_bad_proposal_for_outcomes_fails_alone():
+    batcher = await started(ScriptedLM(counting))
+    handle, _ = await batcher.open(opening("s", (1, 2)))
+    with pytest.raises(PrefixMismatch):
+        await batcher.propose_ahead(handle, asking_ahead("another", (1, 2), ((3,),), 2))
+    assert (await batcher.propose(handle, asking("s", (1, 2), 2, 2))).tokens == (3, 4)
     await batcher.stop()

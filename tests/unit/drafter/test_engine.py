@@ -6,7 +6,7 @@ import pytest
 from drafter_service.kv_slots import KVSlots
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import DraftBlock, SamplingParams
+from foredraft.types import DraftBlock, Guess, SamplingParams
 from tests.support.drafters import (
     INFO,
     ScriptedLM,
@@ -50,9 +50,9 @@ def test_many_sessions_share_one_pass_and_equal_one_by_one():
         single = engine_of(alone)
         handle = single.open(opening(f"s{i}", p))[0]
         [block] = single.propose([(handle, asking(f"s{i}", p, len(p), i + 2))])
-        assert (block.tokens, block.bonus_guess) == (blocks[i].tokens, blocks[i].bonus_guess)
+        assert (block.tokens, block.guesses) == (blocks[i].tokens, blocks[i].guesses)
         assert block.tokens == expected(p, i + 2)
-        assert block.bonus_guess == expected(p, i + 3)[-1]
+        assert block.guesses == (Guess(i + 1, expected(p, i + 3)[-1], 1.0),)
 
 
 def test_only_what_changed_is_fed_again():

@@ -42,7 +42,7 @@ def test_every_strategy_drafts_the_same_block_again(folder, dtype, strategy, tem
         assert opened.model.tokenizer_hash == hashlib.sha256(b"{}").hexdigest()
         [block] = engine.propose([(handle, asking(name, PREFIX, 8, 5))])
         assert isinstance(block, DraftBlock)
-        blocks.append((block.tokens, block.generated_len, block.bonus_guess))
+        blocks.append((block.tokens, block.generated_len, block.guesses))
         assert all(0 <= t < 64 and t != CONFIG.mask_token_id for t in block.tokens)
     assert blocks[0] == blocks[1]
     assert engine.sessions == 2

@@ -10,7 +10,7 @@ import pytest
 
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import Proposal, SamplingParams, WarmupProposal
+from foredraft.types import Guess, Proposal, SamplingParams, WarmupProposal
 from tests.support.drafters import ScriptedLM, asking, counting, engine_of, opening, scores_of
 
 PREFIX = (3, 4, 5)
@@ -64,7 +64,7 @@ def run(names, temperature, slots=16):
             (handles[n][0], asking(n, texts[n], min(known[n], len(texts[n])), 4)) for n in names
         ]
         for name, block in zip(names, engine.propose(requests), strict=True):
-            found[name].append((block.tokens, block.parents, block.bonus_guess, block.q))
+            found[name].append((block.tokens, block.parents, block.guesses, block.q))
             known[name] = len(texts[name])
             # Half of the draft is kept and another token follows.
             texts[name] += (*block.tokens[:1], 9)
@@ -119,7 +119,7 @@ def test_the_passes_of_a_refined_block_see_what_is_decided():
     engine = engine_of(model)
     handle, _ = engine.open(opening("s", PREFIX, steps=2))
     [block] = engine.propose([(handle, asking("s", PREFIX, 3, 3))])
-    assert (block.tokens, block.bonus_guess) == ((6, 7, 8), 9)
+    assert (block.tokens, block.guesses) == ((6, 7, 8), (Guess(2, 9, 1.0),))
     assert [[tuple(r.filled) for r in part] for part in model.passes] == [[()], [(6, 7, -1, -1)]]
     assert fed(model) == [[(0, PREFIX, 4)], [(2, (5,), 4)]]
 

@@ -20,6 +20,7 @@ from foredraft.limits import (
     MAX_DRAFT,
     MAX_FEATURES_WIDTH,
     MAX_LED_ROUNDS,
+    MAX_OUTCOMES,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
 )
@@ -34,11 +35,13 @@ from foredraft.types import (
     DraftParams,
     Grammar,
     GrammarKind,
+    Guess,
     LogitsParams,
     ModelInfo,
     Price,
     Proposal,
     Propose,
+    ProposeAhead,
     Round,
     SamplingParams,
     Timings,
@@ -105,6 +108,12 @@ def expected_of(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[float, ...]:
     return draw(st.sampled_from(((), each)))
 
 
+def guesses_about(draw: st.DrawFn, drafted: tuple[int, ...]) -> tuple[Guess, ...]:
+    chance = st.floats(0, 1, width=32)
+    guess = st.builds(Guess, st.integers(-1, len(drafted) - 1), u32, chance)
+    return tuple(draw(st.lists(guess, max_size=MAX_OUTCOMES)))
+
+
 @st.composite
 def rounds(draw: st.DrawFn) -> Round:
     drafted = draw(tokens)
@@ -145,7 +154,7 @@ def blocks(draw: st.DrawFn) -> DraftBlock:
         trees_over(draw, drafted),
         draw(proposals),
         draw(u32),
-        draw(st.one_of(st.just(-1), u32)),
+        guesses_about(draw, drafted),
         draw(timings),
         q_over(draw, drafted),
         expected_of(draw, drafted),
@@ -160,6 +169,14 @@ def proposes(draw: st.DrawFn) -> Propose:
 
 
 @st.composite
+def proposes_ahead(draw: st.DrawFn) -> ProposeAhead:
+    append, keep = draw(tokens), draw(st.integers(0, 1000))
+    base = Base(draw(words), draw(u32), keep + len(append), draw(u64))
+    outcomes = draw(st.lists(some_tokens, min_size=1, max_size=MAX_OUTCOMES).map(tuple))
+    return ProposeAhead(base, keep, append, draw(st.integers(1, MAX_DRAFT)), outcomes)
+
+
+@st.composite
 def draft_opens(draw: st.DrawFn) -> DraftOpen:
     prefix = draw(some_tokens)
     longest = draw(st.integers(len(prefix), MAX_PREFIX))
@@ -169,7 +186,10 @@ def draft_opens(draw: st.DrawFn) -> DraftOpen:
         draw(st.sampled_from(WarmupProposal)),
         draw(st.integers(0, MAX_PREFIX)),
     )
-    return DraftOpen(draw(words), prefix, draw(samplings), draw(proposals), longest, params)
+    guesses = draw(st.integers(0, MAX_OUTCOMES))
+    return DraftOpen(
+        draw(words), prefix, draw(samplings), draw(proposals), longest, params, guesses
+    )
 
 
 records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [
@@ -184,7 +204,13 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
         drafter_codec.draft_opened_from_pb,
     ),
     (proposes(), drafter_codec.propose_to_pb, drafter_codec.propose_from_pb),
+    (proposes_ahead(), drafter_codec.propose_ahead_to_pb, drafter_codec.propose_ahead_from_pb),
     (blocks(), drafter_codec.draft_block_to_pb, drafter_codec.draft_block_from_pb),
+    (
+        st.lists(blocks(), max_size=3).map(tuple),
+        drafter_codec.draft_blocks_to_pb,
+        drafter_codec.draft_blocks_from_pb,
+    ),
     (
         st.builds(
             VerifyOpen,

@@ -91,6 +91,40 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         drafter_pb2.Propose(base=base(3), keep_len=1, append=[1], num_tokens=1),
         "append",
     ),
+    (
+        drafter_codec.propose_ahead_from_pb,
+        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1),
+        "outcomes length",
+    ),
+    (
+        drafter_codec.propose_ahead_from_pb,
+        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}] * 33),
+        "outcomes length",
+    ),
+    (
+        drafter_codec.propose_ahead_from_pb,
+        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}]),
+        "outcomes tokens length",
+    ),
+    (
+        drafter_codec.propose_ahead_from_pb,
+        drafter_pb2.ProposeAhead(base=base(3), keep_len=1, num_tokens=1, outcomes=[{}]),
+        "append",
+    ),
+    (drafter_codec.draft_open_from_pb, draft_open(num_guesses=33), "num_guesses"),
+    (
+        drafter_codec.draft_blocks_from_pb,
+        drafter_pb2.DraftBlocks(blocks=[block()] * 33),
+        "blocks length",
+    ),
+    (drafter_codec.draft_block_from_pb, block(guesses=[{}] * 33), "guesses length"),
+    (drafter_codec.draft_block_from_pb, block(guesses=[{"node": 0}]), "guesses.node"),
+    (drafter_codec.draft_block_from_pb, block(guesses=[{"node": -2}]), "guesses.node"),
+    (
+        drafter_codec.draft_block_from_pb,
+        block(guesses=[{"node": -1, "probability": 1.5}]),
+        "guesses.probability",
+    ),
     (drafter_codec.draft_block_from_pb, block(tokens=[1] * (MAX_DRAFT + 1)), "tokens length"),
     (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], parents=[-1]), "parents"),
     (drafter_codec.draft_block_from_pb, block(tokens=[1, 2], parents=[1, -1]), "parents"),
@@ -237,6 +271,7 @@ def test_no_bytes_do_more_than_be_refused(data: bytes) -> None:
     for message_type, decode in (
         (drafter_pb2.DraftBlock, drafter_codec.draft_block_from_pb),
         (drafter_pb2.Propose, drafter_codec.propose_from_pb),
+        (drafter_pb2.ProposeAhead, drafter_codec.propose_ahead_from_pb),
         (verifier_pb2.Round, verifier_codec.round_from_pb),
         (verifier_pb2.Verdict, verifier_codec.verdict_from_pb),
     ):

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
-from foredraft.decoding.draft_planner import DrafterRequests, DraftPlanner, NgramDraft
+from foredraft.decoding.draft_planner import AheadRequest, DraftPlanner, DraftRequest, NgramDraft
 from foredraft.decoding.drafter_view import DrafterView
-from foredraft.decoding.outcomes import Outcome
-from foredraft.decoding.prefix import extend_hash
+from foredraft.decoding.outcomes import outcome
 from foredraft.ngram.tree import NgramParams
-from foredraft.types import NGRAM, Base, DraftOpened, ModelInfo, Propose
+from foredraft.types import NGRAM, DraftOpened, ModelInfo, Propose, ProposeAhead
 
 MODEL = ModelInfo(50, 100, "tokenizer", "exact", "drafter")
 LIKELY = NgramParams(min_expected_tokens=1.0, pseudocounts=(0.01,))
@@ -25,37 +24,31 @@ def planner(*tokens: int, end: int = 40, **fields: object) -> DraftPlanner:
     return replace(made, **fields)
 
 
-def outcome(base: Base, *tokens: int) -> Outcome:
-    after = extend_hash(base.prefix_hash, tokens)
-    length = base.prefix_len + len(tokens)
-    return Outcome(tokens, Base(base.session_id, base.round + 1, length, after))
-
-
-def requests(planned: object) -> tuple[Propose, ...]:
-    assert isinstance(planned, DrafterRequests)
-    return planned.requests
+def request(planned: object) -> Propose:
+    assert isinstance(planned, DraftRequest)
+    return planned.request
 
 
 def test_a_request_names_what_the_stream_does_not_have() -> None:
     first = planner(1, 2, 3)
     planned = first.next(4)
-    assert requests(planned) == (Propose(first.base, 0, (1, 2, 3), 4),)
-    assert isinstance(planned, DrafterRequests)
+    assert request(planned) == Propose(first.base, 0, (1, 2, 3), 4)
+    assert isinstance(planned, DraftRequest)
     grown = planner(1, 2, 3, 4, view=planned.view)
-    assert requests(grown.next(4)) == (Propose(grown.base, 3, (4,), 4),)
+    assert request(grown.next(4)) == Propose(grown.base, 3, (4,), 4)
 
 
 def test_the_last_wanted_token_is_never_drafted() -> None:
-    assert requests(planner(1, 2, end=6).next(8))[0].num_tokens == 3
+    assert request(planner(1, 2, end=6).next(8)).num_tokens == 3
     assert planner(1, 2, end=3).next(8) is None
     assert planner(1, 2, end=2).next(8) is None
 
 
 def test_a_draft_stays_within_the_drafters_limits_and_the_rounds() -> None:
-    assert requests(planner(1, 2).next(20))[0].num_tokens == 8
-    assert requests(planner(1, 2, max_k=5).next(20))[0].num_tokens == 5
+    assert request(planner(1, 2).next(20)).num_tokens == 8
+    assert request(planner(1, 2, max_k=5).next(20)).num_tokens == 5
     short = DrafterView(DraftOpened(replace(MODEL, max_len=4), 8), 0)
-    assert requests(planner(1, 2, view=short).next(20))[0].num_tokens == 2
+    assert request(planner(1, 2, view=short).next(20)).num_tokens == 2
     assert planner(1, 2, 3, 4, view=short).next(20) is None
     assert planner(1, 2).next(0) is None
 
@@ -63,25 +56,24 @@ def test_a_draft_stays_within_the_drafters_limits_and_the_rounds() -> None:
 def test_without_a_drafter_nothing_is_requested() -> None:
     alone = planner(1, 2, view=None)
     assert alone.next(4) is None
-    assert alone.after((outcome(alone.base, 3),), 4) is None
+    assert alone.after((outcome(alone.base, (3,)),), 4) is None
 
 
-def test_several_predicted_outcomes_are_requested_in_their_order() -> None:
+def test_predicted_outcomes_are_requested_at_once_behind_the_prefix() -> None:
     made = planner(1, 2, 3)
-    outcomes = [outcome(made.base, 4, 5), outcome(made.base, 4, 6), outcome(made.base, 7)]
+    outcomes = [outcome(made.base, tokens) for tokens in ((4, 5), (4, 6), (7,))]
     planned = made.after(outcomes, 4)
-    named: list[int] = []
-    for one, request in zip(outcomes, requests(planned), strict=True):
-        assert request.base == one.base and request.num_tokens == 4
-        named = [*named[: request.keep_len], *request.append]
-        assert named == [1, 2, 3, *one.tokens]
-    assert planned is not None and planned.view.tail == (7,)
+    expected = ProposeAhead(made.base, 0, (1, 2, 3), 4, ((4, 5), (4, 6), (7,)))
+    assert isinstance(planned, AheadRequest) and planned.request == expected
+    assert planned.view.committed_len == 3
 
 
 def test_outcomes_without_use_are_left_out() -> None:
     made = planner(1, 2, 3, end=7)
-    stopped, full, good = (outcome(made.base, *t) for t in ((4, 9), (4, 5, 6), (4, 5)))
-    assert [r.base for r in requests(made.after((stopped, full, good), 4))] == [good.base]
+    stopped, full, good = (outcome(made.base, t) for t in ((4, 9), (4, 5, 6), (4, 5)))
+    planned = made.after((stopped, full, good), 4)
+    assert planned is not None and planned.request.outcomes == ((4, 5),)
+    assert planned.request.num_tokens == 1
     assert made.after((stopped, full), 4) is None
 
 
@@ -97,7 +89,7 @@ def test_n_grams_come_first_and_need_no_drafter() -> None:
 
 def test_where_n_grams_do_not_suffice_the_drafter_is_asked() -> None:
     made = planner(1, 2, 3, 1, ngram=replace(LIKELY, min_expected_tokens=9.0))
-    assert requests(made.next(2))[0].base == made.base
+    assert request(made.next(2)).base == made.base
 
 
 def test_where_the_text_went_on_in_two_ways_both_are_drafted() -> None:
@@ -107,7 +99,7 @@ def test_where_the_text_went_on_in_two_ways_both_are_drafted() -> None:
     # 9 came last; it is a stop, after which nothing comes.
     block = planned.block
     assert (block.tokens, block.parents) == ((9, 3, 0, 1), (-1, -1, 1, 2))
-    assert block.generated_len == 0 and block.bonus_guess == -1
+    assert block.generated_len == 0 and block.guesses == ()
 
 
 @pytest.mark.parametrize(("end", "drafted"), [(8, 0), (9, 1), (10, 2)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TypeVar
 
 from foredraft.types import (
     DraftBlock,
@@ -10,6 +11,7 @@ from foredraft.types import (
     DraftOpened,
     ModelInfo,
     Propose,
+    ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
@@ -29,8 +31,10 @@ from tests.support.orchestrator.peers import (
     true_block,
 )
 
+T = TypeVar("T")
 
-def _settle(answer: asyncio.Future[DraftBlock], block: DraftBlock) -> None:
+
+def _settle(answer: asyncio.Future[T], block: T) -> None:
     if not answer.done():
         answer.set_result(block)
 
@@ -40,6 +44,7 @@ class DraftRunner:
 
     def __init__(self) -> None:
         self.open_sessions: dict[int, list[int]] = {}
+        self.ahead: list[int] = []
 
     async def open(self, request: DraftOpen) -> tuple[int, DraftOpened]:
         self.open_sessions[7] = list(request.prefix)
@@ -51,6 +56,14 @@ class DraftRunner:
         answer: asyncio.Future[DraftBlock] = asyncio.get_running_loop().create_future()
         block = true_block(request, tuple(named))
         asyncio.get_running_loop().call_soon(_settle, answer, block)
+        return answer
+
+    def propose_ahead(
+        self, handle: int, request: ProposeAhead
+    ) -> asyncio.Future[tuple[DraftBlock, ...]]:
+        answer: asyncio.Future[tuple[DraftBlock, ...]] = asyncio.get_running_loop().create_future()
+        self.ahead.append(handle)
+        asyncio.get_running_loop().call_soon(_settle, answer, ())
         return answer
 
     def close(self, handle: int) -> None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from foredraft.decoding.outcomes import predict
+from foredraft.decoding.outcomes import outcomes_of, predict
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, Round
+from foredraft.types import Base, Guess, ProposeAhead, Round
 from orchestrator.breaker import Breaker, BreakerState
 from orchestrator.run_ahead import RunAheadGate
 from orchestrator.session.drafts import SpeculationCache
 
 
-def test_the_outcome_predicted_is_all_kept_and_the_guessed_bonus() -> None:
-    (prediction,) = predict(Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4)), 5)
-    assert prediction.tokens == (3, 4, 5)
-    assert prediction.base == Base("s", 5, 5, hash_prefix((1, 2, 3, 4, 5)))
+def test_a_guess_predicts_its_branch_and_its_token() -> None:
+    asked = Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4))
+    whole, none = predict(asked, (Guess(1, 5, 0.6), Guess(-1, 9, 0.1)))
+    assert (whole.tokens, none.tokens) == ((3, 4, 5), (9,))
+    assert whole.base == Base("s", 5, 5, hash_prefix((1, 2, 3, 4, 5)))
 
 
-def test_of_a_tree_the_first_branch_is_predicted() -> None:
+def test_guesses_about_a_tree_follow_its_parents() -> None:
     asked = Round(Base("s", 4, 1, hash_prefix((1,))), (3, 9, 4), parents=(-1, -1, 0))
-    (prediction,) = predict(asked, 5)
-    assert prediction.tokens == (3, 4, 5)
+    predicted = predict(asked, (Guess(2, 5, 0.5), Guess(1, 6, 0.2)))
+    assert [each.tokens for each in predicted] == [(3, 4, 5), (9, 6)]
 
 
-def test_without_a_draft_or_a_guess_nothing_is_predicted() -> None:
-    base = Base("s", 0, 1, hash_prefix((1,)))
-    assert predict(Round(base), 5) == ()
-    assert predict(Round(base, (3, 4)), -1) == ()
+def test_a_request_names_the_same_outcomes_on_both_sides() -> None:
+    asked = Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4))
+    predicted = predict(asked, (Guess(1, 5, 0.6), Guess(0, 7, 0.1)))
+    request = ProposeAhead(asked.base, 2, (), 4, tuple(each.tokens for each in predicted))
+    assert outcomes_of(request) == predicted
 
 
 def test_the_cache_holds_the_newest_prefixes() -> None:

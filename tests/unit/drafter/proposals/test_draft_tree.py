@@ -87,14 +87,27 @@ def test_where_nothing_is_likely_enough_the_block_is_empty():
     # The model's 0.6 and 0.4 are halved by two tokens of the text, a quarter each.
     params = replace(EVERYTHING, min_node_prob=0.35, pseudocounts=(2.0,))
     drafted = tree_block(scores_of(ROWS, EDGES), 9, EOS, GREEDY, (9, 5, 9, 6, 9), params)
-    assert (drafted.tokens, drafted.parents, drafted.bonus_guess) == ((), (), -1)
+    assert (drafted.tokens, drafted.parents, drafted.guesses) == ((), (), ())
 
 
-def test_the_guess_follows_the_first_branch():
+def test_the_guesses_are_the_nodes_that_would_come_next():
     scores = scores_of([*ROWS, {5: 0.9, 6: 0.1, EOS: 1e-9}], EDGES)
-    drafted = tree_block(scores, 2, EOS, GREEDY, TEXT, EVERYTHING)
-    assert (drafted.tokens, drafted.bonus_guess) == ((1, 4), 5)
-    assert tree_block(scores, 3, EOS, GREEDY, TEXT, EVERYTHING).bonus_guess == -1
+    whole = tree_block(scores, 9, EOS, GREEDY, TEXT, EVERYTHING)
+    for count in (1, 2, 4):
+        drafted = tree_block(scores, count, EOS, GREEDY, TEXT, EVERYTHING, num_guesses=3)
+        assert drafted.tokens == whole.tokens[:count]
+        assert 0 < len(drafted.guesses) <= 3
+        for node, token, probability in drafted.guesses:
+            place = next(
+                i for i in range(count, 9) if (whole.parents[i], whole.tokens[i]) == (node, token)
+            )
+            assert probability == pytest.approx(whole.expected[place]) and node < count
+        # Likeliest first, and none that the tree has.
+        found = [guess.probability for guess in drafted.guesses]
+        assert found == sorted(found, reverse=True)
+        nodes = set(zip(drafted.parents, drafted.tokens, strict=True))
+        assert nodes.isdisjoint({guess[:2] for guess in drafted.guesses})
+    assert tree_block(scores, 3, EOS, GREEDY, TEXT, EVERYTHING).guesses == ()
 
 
 def test_the_noise_decides_above_temperature_0():
@@ -137,7 +150,7 @@ def test_a_text_that_repeats_itself_goes_on_beyond_the_slots():
     # None of it the model's, whose slots are two; text_depth ends it.
     assert drafted.tokens == (5, 6, 7, 8, 3)
     assert drafted.parents == (-1, 0, 1, 2, 3)
-    assert drafted.bonus_guess == -1
+    assert drafted.guesses == ()
 
 
 def test_a_new_text_leaves_the_tree_as_it_is():

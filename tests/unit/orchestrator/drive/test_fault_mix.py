@@ -20,6 +20,7 @@ from tests.support.orchestrator.peers import (
     ScriptedDrafter,
     ScriptedVerifier,
     config,
+    cut,
     perfect,
     request,
     true_block,
@@ -63,7 +64,7 @@ def test_any_mix_of_faults_gives_the_tokens_of_plain_decoding(
             case "nonsense":
                 return replace(block, tokens=(-5,))
             case "short":
-                return replace(block, tokens=block.tokens[:1], bonus_guess=-1)
+                return cut(block, 1)
         return block
 
     def fault(index: int) -> str | None:

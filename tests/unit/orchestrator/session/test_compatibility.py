@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, explicit, is_tree
-from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Propose
+from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Guess, Propose
 from orchestrator.session.compatibility import (
     drop_unknown_tokens,
     same_target,
@@ -38,14 +38,18 @@ def test_verifiers_of_other_weights_or_numerics_are_not_the_same() -> None:
     assert not same_target(MODEL, replace(MODEL, tokenizer_hash="another"))
 
 
+GUESSES = (Guess(3, 5, 0.5), Guess(1, 7, 0.2), Guess(-1, 8, 0.1))
+
+
 def test_a_path_is_cut_at_the_first_unknown_token() -> None:
     q = tuple(Candidates((token,), (1,)) for token in (1, 2, 9, 3))
-    block = DraftBlock(BASE, (1, 2, 9, 3), generated_len=4, bonus_guess=5, q=q)
+    block = DraftBlock(BASE, (1, 2, 9, 3), generated_len=4, guesses=GUESSES, q=q)
     assert drop_unknown_tokens(block, 9) == replace(
-        block, tokens=(1, 2), generated_len=2, bonus_guess=-1, q=q[:2]
+        block, tokens=(1, 2), generated_len=2, guesses=GUESSES[1:], q=q[:2]
     )
     assert drop_unknown_tokens(block, 10) is block
-    assert drop_unknown_tokens(replace(block, bonus_guess=10), 10).bonus_guess == -1
+    unknown = replace(block, guesses=(Guess(3, 10, 1.0), *GUESSES))
+    assert drop_unknown_tokens(unknown, 10) == block
 
 
 @given(st.data())

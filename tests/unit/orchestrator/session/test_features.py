@@ -14,6 +14,7 @@ from foredraft.types import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
+    Guess,
     ModelInfo,
     Proposal,
     Propose,
@@ -21,7 +22,6 @@ from foredraft.types import (
 )
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, PROMPT, continuation, decide, request
-from tests.support.orchestrator.sessions import run_ahead
 
 WIDTH = 2
 TARGET = replace(MODEL, features_hash="f", features_width=WIDTH)
@@ -72,7 +72,7 @@ def answered(session: Session, asked: Propose) -> None:
     """The drafter answers, rightly up to its second token."""
     one, two = continuation((*PROMPT, *session.generated), 2)
     tokens = (one, (two + 1) % 50)
-    session.draft_arrived(asked, DraftBlock(asked.base, tokens, bonus_guess=3))
+    session.draft_arrived(asked, DraftBlock(asked.base, tokens, guesses=(Guess(1, 3, 1.0),)))
 
 
 def test_a_proposal_brings_what_the_drafter_lacks_and_no_more() -> None:
@@ -102,7 +102,7 @@ def test_nothing_is_drafted_behind_a_predicted_prefix() -> None:
     assert asked is not None
     answered(session, asked)
     session.next_round(1)
-    assert run_ahead(session, 4) is None
+    assert session.drafts_ahead(4) is None
     peer.round()
     assert session.next_draft(4) is not None
 

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from foredraft.decoding.outcomes import outcomes_of
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
 from foredraft.lease import LedRound
@@ -23,8 +24,10 @@ from foredraft.types import (
     DraftBlock,
     DraftOpened,
     FinishReason,
+    Guess,
     Proposal,
     Propose,
+    ProposeAhead,
     Round,
     Verdict,
 )
@@ -35,13 +38,13 @@ from tests.support.orchestrator.peers import (
     PROMPT,
     VOCAB,
     bushy,
+    cut,
     decide,
     plain,
     request,
     true_block,
     wrong_at,
 )
-from tests.support.orchestrator.sessions import run_ahead
 
 pick = st.integers(0, 1 << 16)
 
@@ -54,8 +57,9 @@ class SessionMachine(RuleBasedStateMachine):
         self.stops = tuple(sorted(stops))
         self.plain = plain(PROMPT, max_new, self.stops)
         self.session = Session(request(max_new, stop_token_ids=self.stops))
-        self.requests: list[tuple[Propose, tuple[int, ...]]] = []
-        self.blocks: list[tuple[Propose, DraftBlock]] = []
+        # What was asked, the one draft that is meant, and its prefix.
+        self.requests: list[tuple[Propose | ProposeAhead, Propose, tuple[int, ...]]] = []
+        self.blocks: list[tuple[Propose | ProposeAhead, DraftBlock]] = []
         self.rounds: list[tuple[int, Round]] = []
         self.verdicts: list[Verdict] = []
         self.verifiers: list[list[int]] = []
@@ -172,7 +176,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(length=st.integers(0, 20), ahead=st.booleans())
     def ask_draft(self, length: int, ahead: bool) -> None:
         session = self.session
-        asked = run_ahead(session, length) if ahead else session.next_draft(length)
+        asked = session.drafts_ahead(length) if ahead else session.next_draft(length)
         if asked is None:
             return
         assert self.named is not None
@@ -180,45 +184,60 @@ class SessionMachine(RuleBasedStateMachine):
         self.named = [*self.named[: asked.keep_len], *asked.append]
         assert hash_prefix(self.named) == asked.base.prefix_hash
         assert len(self.named) == asked.base.prefix_len
-        assert asked.base.prefix_len + asked.num_tokens < len(PROMPT) + 40
-        self.requests.append((asked, tuple(self.named)))
+        if isinstance(asked, Propose):
+            assert asked.base.prefix_len + asked.num_tokens < len(PROMPT) + 40
+            self.requests.append((asked, asked, tuple(self.named)))
+            return
+        for outcome in outcomes_of(asked):
+            alone = Propose(outcome.base, 0, (), asked.num_tokens)
+            self.requests.append((asked, alone, (*self.named, *outcome.tokens)))
 
     @precondition(lambda self: self.requests)
-    @rule(which=pick, wrong=st.lists(st.integers(0, 16), max_size=2), cut=st.integers(1, 16))
-    def drafter_answers(self, which: int, wrong: list[int], cut: int) -> None:
-        asked, prefix = self.requests[which % len(self.requests)]
-        block = true_block(asked, prefix)
+    @rule(which=pick, wrong=st.lists(st.integers(0, 16), max_size=2), length=st.integers(1, 16))
+    def drafter_answers(self, which: int, wrong: list[int], length: int) -> None:
+        asked, alone, prefix = self.requests[which % len(self.requests)]
+        block = true_block(alone, prefix)
         for index in wrong:
             block = wrong_at(block, index)
-        self.blocks.append((asked, replace(block, tokens=block.tokens[:cut])))
+        self.blocks.append((asked, cut(block, length)))
 
     @precondition(lambda self: self.requests)
     @rule(which=pick, wrong=st.integers(0, 16), wrong_first=st.booleans())
     def drafter_answers_a_tree(self, which: int, wrong: int, wrong_first: bool) -> None:
-        asked, prefix = self.requests[which % len(self.requests)]
-        block = wrong_at(true_block(asked, prefix), wrong)
+        asked, alone, prefix = self.requests[which % len(self.requests)]
+        block = wrong_at(true_block(alone, prefix), wrong)
         self.blocks.append((asked, bushy(block, asked.num_tokens, wrong_first)))
 
     @precondition(lambda self: self.blocks)
     @rule(which=pick)
     def block_arrives(self, which: int) -> None:
-        self.session.draft_arrived(*self.blocks[which % len(self.blocks)])
+        self.arrive(*self.blocks[which % len(self.blocks)])
+
+    def arrive(self, asked: Propose | ProposeAhead, block: DraftBlock) -> None:
+        if isinstance(asked, Propose):
+            self.session.draft_arrived(asked, block)
+        else:
+            self.session.drafts_ahead_arrived(asked, (block,))
 
     @precondition(lambda self: len(self.blocks) > 1)
     @rule(which=pick)
     def nonsense_arrives(self, which: int) -> None:
         asked, block = self.blocks[which % len(self.blocks)]
         other = self.blocks[(which + 1) % len(self.blocks)][1]
+        ahead = isinstance(asked, ProposeAhead)
+        known = {each.base for each in outcomes_of(asked)} if ahead else {asked.base}
         for bad in (
             replace(block, base=replace(block.base, prefix_hash=block.base.prefix_hash ^ 1)),
             replace(block, tokens=(VOCAB,)),
             replace(block, tokens=(0,) * (asked.num_tokens + 1)),
             replace(block, tokens=(0,), parents=(0,)),
             replace(block, tokens=(0,), parents=(-1, 0)),
-            other if other.base != asked.base else replace(block, tokens=(VOCAB,)),
+            replace(block, guesses=(Guess(len(block.tokens), 0, 1.0),)),
+            replace(block, guesses=(Guess(-1, VOCAB, 1.0),)),
+            other if other.base not in known else replace(block, tokens=(VOCAB,)),
         ):
             with pytest.raises(CorruptModelOutput):
-                self.session.draft_arrived(asked, bad)
+                self.arrive(asked, bad)
 
     # What always holds.
 

@@ -10,15 +10,17 @@ from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
 from foredraft.types import (
     Acceptance,
     Candidates,
+    DraftBlock,
     DraftOpened,
     FinishReason,
+    Guess,
     Origin,
     Proposal,
     Verdict,
 )
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, PROMPT, request
-from tests.support.orchestrator.sessions import answer, ask, commit, opened_session, run_ahead
+from tests.support.orchestrator.sessions import answer, answer_ahead, ask, commit, opened_session
 
 
 def test_a_block_for_the_committed_prefix_is_verified_whole() -> None:
@@ -73,9 +75,9 @@ def test_a_block_for_a_longer_prefix_waits_for_its_verdict() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 2), 7, 8, bonus=9))
     asked = session.next_round(1)
-    ahead = run_ahead(session, 3)
-    assert ahead is not None and (ahead.base.prefix_len, ahead.append) == (8, (7, 8, 9))
-    session.draft_arrived(*answer(ahead, 4, 5, 6))
+    ahead = session.drafts_ahead(3)
+    assert ahead is not None and (ahead.append, ahead.outcomes) == ((), ((7, 8, 9),))
+    session.drafts_ahead_arrived(*answer_ahead(ahead, 4, 5, 6))
     assert session.draft() is None
     step = session.verdict_arrived(Verdict(asked.base, 2, (9,)))
     assert step is not None and step.hit
@@ -86,39 +88,68 @@ def test_after_a_miss_only_what_differs_is_sent() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 4), 7, 8, 9, 10, bonus=11))
     asked = session.next_round(1)
-    ahead = run_ahead(session, 4)
-    assert ahead is not None and (ahead.keep_len, len(ahead.append)) == (len(PROMPT), 5)
+    ahead = session.drafts_ahead(4)
+    assert ahead is not None and (ahead.keep_len, ahead.append) == (len(PROMPT), ())
     step = session.verdict_arrived(Verdict(asked.base, 2, (30,)))
     assert step is not None and step.ran_ahead and not step.hit
     just_in_time = ask(session, 4)
-    assert (just_in_time.keep_len, just_in_time.append) == (len(PROMPT) + 2, (30,))
+    assert (just_in_time.keep_len, just_in_time.append) == (len(PROMPT), (7, 8, 30))
 
 
-def test_after_a_hit_nothing_is_sent_twice() -> None:
+def test_of_several_outcomes_the_one_that_comes_is_drafted_for() -> None:
+    session = opened_session()
+    asked, block = answer(ask(session, 2), 7, 8)
+    guesses = (Guess(1, 9, 0.5), Guess(0, 5, 0.3), Guess(-1, 6, 0.1))
+    session.draft_arrived(asked, replace(block, guesses=guesses))
+    round_ = session.next_round(1)
+    ahead = session.drafts_ahead(2)
+    assert ahead is not None and ahead.outcomes == ((7, 8, 9), (7, 5), (6,))
+    session.drafts_ahead_arrived(*answer_ahead(ahead, 3, 4, number=1))
+    session.drafts_ahead_arrived(*answer_ahead(ahead, 1, 2, number=2))
+    step = session.verdict_arrived(Verdict(round_.base, 1, (5,)))
+    assert step is not None and step.hit and step.observation is not None
+    assert step.observation.predicted
+    assert session.next_round(1).draft == (3, 4)
+
+
+def test_an_outcome_that_was_not_drafted_for_is_asked_for_in_time() -> None:
     session = opened_session()
     session.draft_arrived(*answer(ask(session, 2), 7, 8, bonus=9))
-    asked = session.next_round(1)
-    run_ahead(session, 2)
-    session.verdict_arrived(Verdict(asked.base, 2, (9,)))
-    assert ask(session, 2).append == ()
+    round_ = session.next_round(1)
+    ahead = session.drafts_ahead(2)
+    assert ahead is not None
+    session.verdict_arrived(Verdict(round_.base, 2, (9,)))
+    assert session.could_serve(ahead)
+    session.drafts_ahead_arrived(ahead, ())
+    assert session.draft() is None and ask(session, 2).append == (7, 8, 9)
+
+
+def test_an_answer_for_an_outcome_that_nobody_named_is_refused() -> None:
+    session = opened_session()
+    session.draft_arrived(*answer(ask(session, 2), 7, 8, bonus=9))
+    session.next_round(1)
+    ahead = session.drafts_ahead(2)
+    assert ahead is not None
+    with pytest.raises(CorruptModelOutput):
+        session.drafts_ahead_arrived(ahead, (DraftBlock(ahead.base, (1,)),))
 
 
 def test_nothing_is_drafted_ahead_without_a_guess_or_past_the_end() -> None:
     no_guess = opened_session()
     no_guess.draft_arrived(*answer(ask(no_guess, 2), 7, 8))
     no_guess.next_round(1)
-    assert run_ahead(no_guess, 4) is None
+    assert no_guess.drafts_ahead(4) is None
 
     stop = opened_session(stop_token_ids=(8,))
     stop.draft_arrived(*answer(ask(stop, 2), 7, 8, bonus=9))
     stop.next_round(1)
-    assert run_ahead(stop, 4) is None
+    assert stop.drafts_ahead(4) is None
 
     for max_new, drafted_ahead in ((3, 0), (4, 0), (5, 1), (6, 2)):
         end = opened_session(max_new)
         end.draft_arrived(*answer(ask(end, 2), 7, 8, bonus=9))
         end.next_round(1)
-        ahead = run_ahead(end, 4)
+        ahead = end.drafts_ahead(4)
         assert (ahead.num_tokens if ahead else 0) == drafted_ahead
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import DraftBlock, Origin, Propose, Round, Verdict
+from foredraft.types import DraftBlock, Guess, Origin, Propose, Round, Verdict
 from orchestrator.session.session import Session
-from tests.support.orchestrator.sessions import ask, commit, opened_session, run_ahead
+from tests.support.orchestrator.sessions import ask, commit, opened_session
 
 #  prefix - 7 - 9 - 12
 #     |     `-- 10
@@ -19,7 +19,8 @@ PARENTS = (-1, -1, 0, 0, 1, 2)
 
 
 def tree(asked: Propose, bonus: int = 30) -> DraftBlock:
-    return DraftBlock(asked.base, TOKENS, PARENTS, generated_len=3, bonus_guess=bonus)
+    guesses = (Guess(5, bonus, 0.5), Guess(0, 13, 0.25)) if bonus >= 0 else ()
+    return DraftBlock(asked.base, TOKENS, PARENTS, generated_len=3, guesses=guesses)
 
 
 def drafted(session: Session, bonus: int = 30) -> Round:
@@ -54,7 +55,7 @@ def test_after_an_inner_node_the_targets_token_is_a_correction() -> None:
 @pytest.mark.parametrize(
     ("bonus", "token", "predicted"), [(30, 30, True), (30, 40, False), (-1, 40, None)]
 )
-def test_the_first_branch_and_the_guess_after_it_are_predicted(
+def test_a_guess_is_a_prediction_of_what_follows_its_branch(
     bonus: int, token: int, predicted: bool | None
 ) -> None:
     session = opened_session()
@@ -77,15 +78,18 @@ def test_what_is_no_branch_commits_nothing(path: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("committed", "left", "parents", "guess"),
+    ("committed", "left", "parents", "guesses"),
     [
-        ((7,), (9, 10, 12), (-1, -1, 0), 30),
-        ((7, 9), (12,), (), 30),
-        ((8,), (11,), (), -1),
+        ((7,), (9, 10, 12), (-1, -1, 0), (Guess(2, 30, 0.5), Guess(-1, 13, 0.25))),
+        ((7, 9), (12,), (), (Guess(0, 30, 0.5),)),
+        ((8,), (11,), (), ()),
     ],
 )
 def test_the_tree_below_what_was_committed_is_left(
-    committed: tuple[int, ...], left: tuple[int, ...], parents: tuple[int, ...], guess: int
+    committed: tuple[int, ...],
+    left: tuple[int, ...],
+    parents: tuple[int, ...],
+    guesses: tuple[Guess, ...],
 ) -> None:
     session = opened_session()
     asked = ask(session, 6)
@@ -93,7 +97,7 @@ def test_the_tree_below_what_was_committed_is_left(
     session.draft_arrived(asked, tree(asked))
     draft = session.draft()
     assert draft is not None
-    assert (draft.tokens, draft.parents, draft.bonus_guess) == (left, parents, guess)
+    assert (draft.tokens, draft.parents, draft.guesses) == (left, parents, guesses)
     assert draft.trimmed == len(committed)
 
 
@@ -106,11 +110,22 @@ def test_another_way_or_a_leaf_leaves_nothing(committed: tuple[int, ...]) -> Non
     assert session.draft() is None
 
 
-def test_the_guess_is_predicted_after_the_first_branch() -> None:
+def test_what_is_left_of_a_guess_is_likelier_once_its_branch_has_begun() -> None:
+    session = opened_session()
+    asked = ask(session, 6)
+    commit(session, 7)
+    expected = (0.5, 0.4, 0.3, 0.2, 0.1, 0.1)
+    guesses = (Guess(0, 13, 0.25), Guess(-1, 14, 0.2))
+    session.draft_arrived(asked, replace(tree(asked), expected=expected, guesses=guesses))
+    draft = session.draft()
+    assert draft is not None and draft.guesses == (Guess(-1, 13, 0.5),)
+
+
+def test_drafts_are_requested_for_each_guess() -> None:
     session = opened_session()
     drafted(session)
-    ahead = run_ahead(session, 4)
-    assert ahead is not None and ahead.append == (7, 9, 12, 30)
+    ahead = session.drafts_ahead(4)
+    assert ahead is not None and ahead.outcomes == ((7, 9, 12, 30), (7, 13))
 
 
 @pytest.mark.parametrize("parents", [(0, 0, 0, 0, 1, 2), (-1, -1), (-1, 2, 0, 0, 1, 2)])
