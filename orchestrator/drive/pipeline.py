@@ -199,6 +199,7 @@ class _Run:
             num_bought=step.bought,
             price=step.price,
             ngram=step.ngram,
+            verifier_led=turn.verifier_led,
             ran_ahead=step.ran_ahead,
             hit=step.hit,
             draft_wait_s=turn.draft_wait_s,

@@ -51,7 +51,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from foredraft.types import NO_PRICE, Price
-from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.controllers import Cause, Cost, Observation
 from orchestrator.length.load import NUM_LOADS, Load, load_of
 
 # How fast r forgets: text changes within a session, about the last 50 blocks count.
@@ -181,8 +181,9 @@ class GoodputController:
         saved_s = self.seconds(state, 0) - self.seconds(state, k) / self._tokens(state, k)
         return saved_s * tokens_left > max(1, price.sessions) * rows * price.row_s
 
-    def explain(self, state: GoodputState) -> str:
-        return self._choice(state)[1]
+    def explain(self, state: GoodputState) -> tuple[Cause, str]:
+        _, cause, reason = self._choice(state)
+        return cause, reason
 
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
@@ -220,8 +221,8 @@ class GoodputController:
             found.append(before)
         return found
 
-    def _choice(self, state: GoodputState) -> tuple[int, str]:
-        """Return the next k and the reason."""
+    def _choice(self, state: GoodputState) -> tuple[int, Cause, str]:
+        """Return the next k, the class of the reason, and the reason."""
         expected = self.expected(state)
         tokens = {k: expected[self._bought(state, k)] for k in self.lengths}
         seconds = {k: self.seconds(state, k) for k in self.lengths}
@@ -237,12 +238,12 @@ class GoodputController:
                 known = 1.0
             probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
             if loss > max(_CURIOUS_SHARE * known * instead, probed):
-                return 0, reason
+                return 0, Cause.PLAIN, reason
             if loss > 0:
-                return best, f"{reason}: tried"
+                return best, Cause.PROBE, f"{reason}: tried"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
-            return self.max_k, "all positions are observed"
-        return best, reason
+            return self.max_k, Cause.OBSERVE, "all positions are observed"
+        return best, Cause.DRAFTS, reason
 
 
 def _relative_acceptance(state: GoodputState) -> float:

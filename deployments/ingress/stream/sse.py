@@ -81,43 +81,50 @@ async def deltas(
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for each committed block; a stop string ends the session at its token.
 
-    ended receives the report of a session that came to its own end.
+    ended receives the session's report, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
     text = TextStream(tokenizer, stops.strings, stops.min_tokens)
     stats = StatsAccumulator(mode)
     start = time.monotonic()
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, Summary):
-                last = text.finish()
-                reason = FinishReason.STOP if last.stopped else event.finish
-                ended(event.report)
-                yield Delta(last.text, (), reason, speculation(event.report))
-                return
-            stats.add(event.tokens, event.stats)
-            sent = ""
-            for count, committed in enumerate(event.tokens, start=1):
-                if committed.token in stops.tokens:
-                    # The last one: the summary comes next.
-                    continue
-                piece = text.feed(committed.token)
-                sent += piece.text
-                if piece.stopped:
-                    report = stats.report(time.monotonic() - start, 0, 0)
-                    kept = event.tokens[:count]
-                    prompt_logprobs, cached = event.prompt_logprobs, event.cached_tokens
-                    yield Delta(
-                        sent, kept, FinishReason.STOP, speculation(report), prompt_logprobs, cached
-                    )
+    report: SpeculationReport | None = None
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Summary):
+                    last = text.finish()
+                    reason = FinishReason.STOP if last.stopped else event.finish
+                    report = event.report
+                    yield Delta(last.text, (), reason, speculation(report))
                     return
-            yield Delta(
-                sent,
-                event.tokens,
-                prompt_logprobs=event.prompt_logprobs,
-                cached_tokens=event.cached_tokens,
-            )
+                stats.add(event.tokens, event.stats)
+                sent = ""
+                for count, committed in enumerate(event.tokens, start=1):
+                    if committed.token in stops.tokens:
+                        # The last one: the summary comes next.
+                        continue
+                    piece = text.feed(committed.token)
+                    sent += piece.text
+                    if piece.stopped:
+                        report = stats.report(time.monotonic() - start, 0, 0)
+                        yield Delta(
+                            sent,
+                            event.tokens[:count],
+                            FinishReason.STOP,
+                            speculation(report),
+                            event.prompt_logprobs,
+                            event.cached_tokens,
+                        )
+                        return
+                yield Delta(
+                    sent,
+                    event.tokens,
+                    prompt_logprobs=event.prompt_logprobs,
+                    cached_tokens=event.cached_tokens,
+                )
+    finally:
+        ended(report or stats.report(time.monotonic() - start, 0, 0))
 
 
 def sse(body: dict[str, Any]) -> bytes:
