@@ -90,8 +90,8 @@ class DraftLengthController(Protocol[S]):
     def restart_pays(self, state: S, rows: int, tokens_left: int) -> bool:
         """Return whether drafts for the tokens left are worth reading so many rows again."""
 
-    def explain(self, state: S) -> tuple[Cause, str]:
-        """Return why next_k is what it is: the class of the reason, and it in a few words."""
+    def choose(self, state: S) -> tuple[int, Cause, str]:
+        """Return next_k, the class of the reason for it, and the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ class DiffuSpecController:
     def restart_pays(self, state: DiffuSpecState, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: DiffuSpecState) -> tuple[Cause, str]:
+    def choose(self, state: DiffuSpecState) -> tuple[int, Cause, str]:
         grows = f" + {self.delta:g}" if state.accepted >= state.generated else ""
         reason = f"mean L_gen {state.generated:.2f}{grows}, mean L_acc {state.accepted:.2f}"
-        return Cause.DRAFTS, reason
+        return state.k, Cause.DRAFTS, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +199,8 @@ class AcceptanceController:
     def restart_pays(self, state: AcceptanceState, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: AcceptanceState) -> tuple[Cause, str]:
-        return Cause.DRAFTS, f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
+    def choose(self, state: AcceptanceState) -> tuple[int, Cause, str]:
+        return state.k, Cause.DRAFTS, f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +234,8 @@ class FixedController:
     def restart_pays(self, state: None, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: None) -> tuple[Cause, str]:
-        return Cause.DRAFTS if self.k else Cause.PLAIN, "fixed"
+    def choose(self, state: None) -> tuple[int, Cause, str]:
+        return self.k, Cause.DRAFTS if self.k else Cause.PLAIN, "fixed"
 
 
 PLAIN = FixedController(0)
