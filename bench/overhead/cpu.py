@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -16,7 +16,7 @@ _PARTS = (
 )
 
 
-def cpu_seconds() -> Counter[str]:
+def cpu_seconds() -> dict[str, float]:
     """Return the CPU seconds so far, by part: client is this process, the rest are descendants."""
     parents: dict[int, int] = {}
     spent: dict[int, float] = {}
@@ -31,13 +31,13 @@ def cpu_seconds() -> Counter[str]:
     children: dict[int, list[int]] = defaultdict(list)
     for pid, parent in parents.items():
         children[parent].append(pid)
-    found: Counter[str] = Counter()
+    found: dict[str, float] = defaultdict(float)
     waiting = [os.getpid()]
     while waiting:
         pid = waiting.pop()
         waiting += children[pid]
         found[_part(pid)] += spent[pid]
-    return found
+    return dict(found)
 
 
 def _part(pid: int) -> str:

@@ -11,14 +11,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 
 from bench.compare.pairs import Pair, load_pair
 from bench.compare.rows import median_interval
-from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode
+from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode, dlm
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Traffic, Turn, connect
 from bench.overhead.sides import Cluster, Process, Side
@@ -62,10 +63,11 @@ def line(mode: str, found: Speeds) -> str:
     )
 
 
-def cpu_line(mode: str, spent: Counter[str]) -> str:
+def cpu_line(mode: str, spent: Mapping[str, float]) -> str:
     """Return the CPU time of each part."""
     tokens = spent["tokens"]
-    parts = [(name, s) for name, s in spent.most_common() if name != "tokens" and s > 0]
+    ordered = sorted(spent.items(), key=lambda each: -each[1])
+    parts = [(name, seconds) for name, seconds in ordered if name != "tokens" and seconds > 0]
     shown = ", ".join(f"{name} {1e3 * seconds / tokens:.2f}" for name, seconds in parts)
     return f"{mode:14} CPU ms a token: {shown}"
 
@@ -74,19 +76,26 @@ async def measure(pair: Pair, args: argparse.Namespace) -> None:
     """Print a table."""
     config = pair.file.application.args
     with running(pair.file) as cluster:
-        async with connect() as http, engines(config) as loaded:
-            process = Process(loaded, config.orchestrator)
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(connect())
+            others: dict[str, Side] = {}
+            if not args.cluster_only:
+                loaded = await stack.enter_async_context(engines(config))
+                others["process"] = Process(loaded, config.orchestrator)
             for temperature in args.temperatures:
                 for sessions in args.sessions:
                     through = Cluster(http, cluster.url)
                     plan = LoadPlan(max_tokens=args.max_tokens, least_requests=args.requests)
                     traffic = traffic_of(pair, plan, sessions, temperature)
-                    modes = (PLAIN, AS_CONFIGURED) if sessions == 1 else (PLAIN,)
-                    sides = {"cluster": through, "process": process}
-                    found = await alternate(sides, traffic, modes, args.turns)
+                    drafted = dlm("tree", args.k) if args.k else AS_CONFIGURED
+                    modes = (PLAIN, drafted) if sessions == 1 else (PLAIN,)
+                    found = await alternate(
+                        {"cluster": through, **others}, traffic, modes, args.turns
+                    )
                     print(f"temperature {temperature:g}, {sessions} at once")  # noqa: T201
                     for mode in modes:
-                        print("  " + line(mode.name, found))  # noqa: T201
+                        if others:
+                            print("  " + line(mode.name, found))  # noqa: T201
                         print("  " + cpu_line(mode.name, through.cpu[mode.name]))  # noqa: T201
                     sys.stdout.flush()
 
@@ -97,6 +106,8 @@ def main() -> int:
     arguments.add_argument("--config", type=Path, default=EMBEDDED_FILE)
     arguments.add_argument("--turns", type=int, default=15)
     arguments.add_argument("--requests", type=int, default=2, help="of a turn, at one session")
+    arguments.add_argument("--cluster-only", action="store_true", help="CPU times alone")
+    arguments.add_argument("--k", type=int, help="a fixed draft length, in place of the controller")
     arguments.add_argument("--max-tokens", type=int, default=64)
     arguments.add_argument("--sessions", type=int, nargs="+", default=[1, 4, 16])
     arguments.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,16 +36,18 @@ class Cluster:
 
     http: aiohttp.ClientSession
     url: str
-    cpu: dict[str, Counter[str]] = field(default_factory=dict)
+    cpu: dict[str, dict[str, float]] = field(default_factory=dict)
 
     async def turn(self, traffic: Traffic, mode: Mode) -> Turn:
         """Decode all of the traffic's prompts."""
         before = cpu_seconds()
         turn = await traffic.turn(self.http, self.url, mode)
-        spent = cpu_seconds()
-        spent.subtract(before)
+        after = cpu_seconds()
+        spent = {part: seconds - before.get(part, 0.0) for part, seconds in after.items()}
         spent["tokens"] = sum(len(answer.tokens) for answer in turn.answers)
-        self.cpu.setdefault(mode.name, Counter()).update(spent)
+        sums = self.cpu.setdefault(mode.name, {})
+        for part, value in spent.items():
+            sums[part] = sums.get(part, 0.0) + value
         return turn
 
 
@@ -62,9 +63,7 @@ class Process:
         """Decode all of the traffic's prompts."""
         return await traffic.play(self._answerer(traffic, mode))
 
-    def _answerer(
-        self, traffic: Traffic, mode: Mode
-    ) -> Callable[[int, Prompt], Awaitable[Answer]]:
+    def _answerer(self, traffic: Traffic, mode: Mode) -> Callable[[int, Prompt], Awaitable[Answer]]:
         options = SpeculativeOptions.model_validate(mode.options)
         config = options.applied_to(self.config)
 
