@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from tokenizers import Tokenizer
@@ -63,3 +64,15 @@ async def test_a_request_that_failed() -> None:
         async for _ in deltas(events(True), TOKENIZER, Stops(), PLAIN, counted.append):
             pass
     assert [report.tokens for report in counted] == [len(IDS)]
+
+
+async def test_rounds_that_are_read_together_are_one_event() -> None:
+    async def burst() -> AsyncGenerator[StepEvent | Summary]:
+        async for event in events():
+            more = isinstance(event, StepEvent) and event.stats.round > 1
+            yield replace(event, more=True) if more else event
+
+    found = [delta async for delta in deltas(burst(), TOKENIZER, Stops(), PLAIN, lambda _: None)]
+    assert [len(delta.tokens) for delta in found] == [1, 1, len(IDS) - 2]
+    assert "".join(delta.text for delta in found) == "def area(width):"
+    assert [delta.finish_reason for delta in found] == [None, None, FinishReason.LENGTH]
