@@ -104,6 +104,10 @@ _DRAFTER = {
     "batch_size": _gauge("drafter_batch_size", "Mean number of proposals in the last batches."),
     "batches": _counter("drafter_batches", "Batches."),
     "blocks": _counter("drafter_blocks", "Proposals answered with a draft."),
+    "blocks_ahead": _counter("drafter_blocks_ahead", "Drafts of predicted outcomes."),
+    "ahead_dropped": _counter(
+        "drafter_ahead_dropped", "Requests for predicted outcomes that others' proposals displaced."
+    ),
     "evictions": _counter("drafter_evictions", "Cached prefixes that gave way to others."),
 }
 SERVICES = {

@@ -23,6 +23,8 @@ SELDOM = {
     "num_preemptions_total",
     "corrupted_rounds_total",
     "drafter_evictions_total",
+    "drafter_blocks_ahead_total",
+    "drafter_ahead_dropped_total",
     "spec_decode_num_ngram_drafts_total",
 }
 
