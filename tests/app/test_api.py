@@ -160,7 +160,8 @@ async def test_models_and_health(cluster: RunningCluster) -> None:
 async def test_a_refused_drafter_is_told_of_and_counted(cluster: RunningCluster) -> None:
     # The cluster's drafter is the compiled one, which denoises in one pass. A short request may
     # end before the drafter has answered.
-    body = {"prompt": PROMPT, "max_tokens": 128, "speculative": {"draft": {"steps": 2}}}
+    options = {"speculative": {"draft": {"steps": 2}}, "ignore_eos": True}
+    body = {"prompt": PROMPT, "max_tokens": 128} | options
     _, answer = await post(cluster, body)
     refusal = answer["metrics"]["speculative_decoding"]["drafter_refusal"]
     assert refusal.startswith("params.steps must be 1")
@@ -186,7 +187,7 @@ async def exported() -> str:
 async def test_a_drafted_request_is_in_the_metrics_of_all_three_parts(
     cluster: RunningCluster,
 ) -> None:
-    _, answer = await post(cluster, {"prompt": PROMPT, "max_tokens": 64})
+    _, answer = await post(cluster, {"prompt": PROMPT, "max_tokens": 64, "temperature": 0})
     assert answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
     wanted = [
         f"{metric.name}{{"
