@@ -17,8 +17,8 @@ from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propo
 
 log = logging.getLogger(__name__)
 
-# Weight of the newest proposal in the mean wait.
-_WAIT_WEIGHT = 0.05
+# Weight of the newest proposal, or batch, in means.
+_NEWEST_WEIGHT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Proposals:
         # By session, oldest first; None closes it.
         self._waiting: dict[int, deque[_Waiting | None]] = {}
         self._batches = self._blocks = self._ahead = self._dropped = 0
-        self._wait_s = 0.0
+        self._wait_s = self._batch_size = 0.0
 
     @property
     def info(self) -> ModelInfo:
@@ -76,6 +76,7 @@ class Proposals:
         heads = ((handle, waiting.popleft()) for handle, waiting in self._waiting.items())
         asked = {handle: each for handle, each in heads if each is not None}
         self._batches += 1
+        self._batch_size += _NEWEST_WEIGHT * (len(asked) - self._batch_size)
         try:
             for answers in self._answers(asked):
                 yield [self._settled(asked.pop(h), a, begin) for h, a in answers.items()]
@@ -119,9 +120,13 @@ class Proposals:
             yield from self.engine.answers([(h, r) for h, r in requests if isinstance(r, Propose)])
 
     def gauges(self) -> dict[str, float]:
-        """Return the engine's sessions and evictions, and what was batched so far."""
+        """Return the engine's sessions and evictions, and what was batched so far.
+
+        queue_wait_ms and batch_size are means over about the last twenty.
+        """
         return {
             "queue_wait_ms": 1e3 * self._wait_s,
+            "batch_size": self._batch_size,
             "sessions": float(self.engine.sessions),
             "batches": float(self._batches),
             "blocks": float(self._blocks),
@@ -153,7 +158,7 @@ class Proposals:
             return replace(block, timings=timings)
 
         if isinstance(answer, DraftBlock):
-            self._wait_s += _WAIT_WEIGHT * (wait_s - self._wait_s)
+            self._wait_s += _NEWEST_WEIGHT * (wait_s - self._wait_s)
             self._blocks += 1
             return each.answer, timed(answer)
         if isinstance(answer, tuple):

@@ -1,4 +1,4 @@
-"""A stream with `"detail": true`: one event per committed block, and the origin of each token.
+"""A stream with `"detail": true`: events of committed tokens, each with its origin.
 
 kept: drafted and accepted; correction: the target's token in place of a wrong draft token; bonus:
 the target's token after a draft that was accepted whole; plain: no draft.

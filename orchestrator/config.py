@@ -204,6 +204,13 @@ class OrchestratorConfig(StrictModel):
         ge=1,
         description="Committed rounds that may wait for a slow reader before decoding pauses.",
     )
+    stream_interval_ms: float = Field(
+        default=50.0,
+        ge=0,
+        le=1000,
+        description="A stream sends at most one event in so many milliseconds, with all that was "
+        "committed since the last; 0 sends one for every round.",
+    )
 
     def controller(self, sampling: SamplingParams) -> DraftLengthController[Any]:
         """Return the controller of a request that samples so."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import NamedTuple
 
 from foredraft.types import NO_PRICE, Acceptance, Committed, Origin, Price, Proposal, Timings
+from orchestrator.length.controllers import Cause
 
 
 class DecodingMode(NamedTuple):
@@ -25,10 +27,34 @@ class DecodingMode(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The draft length that the controller chose, 0 for plain decoding, and the reason."""
+    """The draft length that the controller chose, 0 for plain decoding, and the reason.
+
+    cause is the reason's class, None where no controller was asked.
+    """
 
     k: int
     reason: str
+    cause: Cause | None = None
+
+
+class Ahead(StrEnum):
+    """Whether a round's next draft was requested ahead, and then whether for its outcome."""
+
+    NO = "no"
+    HIT = "hit"
+    MISS = "miss"
+
+
+class RoundClass(NamedTuple):
+    """What rounds are counted by; reason is a Cause, or why there is no draft.
+
+    off: the request wants none. no_drafter: none is attached. no_draft: the one asked for did not
+    come.
+    """
+
+    verifier_led: bool
+    reason: str
+    ahead: Ahead
 
 
 class RoundTrace(NamedTuple):
@@ -52,8 +78,9 @@ class RoundStats:
 
     decision is what the round's draft was requested by; num_draft_tokens counts the tokens that
     were offered for verification, 0 for a plain round, num_bought those that were verified, at this
-    price; ngram says that the draft was made of the text's n-grams. ran_ahead says whether the next
-    draft was requested meanwhile, hit whether for this outcome.
+    price; ngram says that the draft was made of the text's n-grams, verifier_led that the verifier
+    asked for it. ran_ahead says whether the next draft was requested meanwhile, hit whether for
+    this outcome.
     """
 
     round: int
@@ -62,6 +89,7 @@ class RoundStats:
     num_bought: int = 0
     price: Price = NO_PRICE
     ngram: bool = False
+    verifier_led: bool = False
     ran_ahead: bool = False
     hit: bool = False
     draft_wait_s: float = 0.0
@@ -74,15 +102,16 @@ class RoundStats:
 class SpeculationReport:
     """One request in numbers; times in seconds.
 
-    trace has one entry for each round. mat and accepted_histogram are over the draft_rounds, of
-    which ngram_rounds had a draft of the text's n-grams, and exclude the bonus and the correction
-    token. drafting_s is time spent waiting for drafts with nothing under verification, verifying_s
-    for verdicts, of which computing_s went by in the rounds' own passes, waiting_s for anything
-    else (opening, moving, a slow reader).
+    trace has one entry for each round, rounds_by how many there were of each class. mat and
+    accepted_histogram are over the draft_rounds, of which ngram_rounds had a draft of the text's
+    n-grams, and exclude the bonus and the correction token. drafting_s is time spent waiting for
+    drafts with nothing under verification, verifying_s for verdicts, of which computing_s went by
+    in the rounds' own passes, waiting_s for anything else (opening, moving, a slow reader).
     """
 
     mode: DecodingMode
     trace: tuple[RoundTrace, ...]
+    rounds_by: Mapping[RoundClass, int]
     rounds: int
     draft_rounds: int
     ngram_rounds: int
@@ -137,6 +166,7 @@ class StatsAccumulator:
 
     mode: DecodingMode = PLAIN
     trace: list[RoundTrace] = field(default_factory=list)
+    rounds_by: Counter[RoundClass] = field(default_factory=Counter)
     rounds: int = 0
     draft_rounds: int = 0
     ngram_rounds: int = 0
@@ -154,9 +184,9 @@ class StatsAccumulator:
         """Count one round."""
         self.rounds += 1
         offered, bought = stats.num_draft_tokens, stats.num_bought
-        self.trace.append(
-            RoundTrace(*stats.decision, offered, bought, stats.num_accepted, stats.price)
-        )
+        k, reason, _ = stats.decision
+        self.trace.append(RoundTrace(k, reason, offered, bought, stats.num_accepted, stats.price))
+        self.rounds_by[self._class(stats)] += 1
         self.num_bought_tokens += bought
         self.origins.update(token.origin for token in tokens)
         self.run_ahead_rounds += stats.ran_ahead
@@ -170,6 +200,15 @@ class StatsAccumulator:
             self.num_draft_tokens += stats.num_draft_tokens
             self.histogram[stats.num_accepted] += 1
 
+    def _class(self, stats: RoundStats) -> RoundClass:
+        ahead = Ahead.HIT if stats.hit else Ahead.MISS if stats.ran_ahead else Ahead.NO
+        cause = stats.decision.cause
+        if cause is None:
+            reason = "off" if self.mode.proposal is None else "no_drafter"
+        else:
+            reason = "no_draft" if stats.decision.k and not stats.num_draft_tokens else str(cause)
+        return RoundClass(stats.verifier_led, reason, ahead)
+
     def report(
         self,
         total_s: float,
@@ -181,6 +220,7 @@ class StatsAccumulator:
         return SpeculationReport(
             mode=self.mode,
             trace=tuple(self.trace),
+            rounds_by=dict(self.rounds_by),
             rounds=self.rounds,
             draft_rounds=self.draft_rounds,
             ngram_rounds=self.ngram_rounds,

@@ -49,13 +49,15 @@ class StepEvent:
     """The tokens that one round committed, at least one, and what the round cost.
 
     prompt_logprobs, if they were asked for, come with the first one: none for the first token. So
-    does cached_tokens: how many of the prompt's had been read for another request.
+    does cached_tokens: how many of the prompt's had been read for another request. more says that
+    the next event follows at once, so that both can be sent together.
     """
 
     tokens: tuple[Committed, ...]
     stats: RoundStats
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,9 +61,11 @@ class Rounds:
 
         kv_used is what sessions have reserved, of kv_total; kv_shared how many tokens were not
         read because another session had; all three in tokens. preempted counts sessions that lost
-        their KV to another one, corrupted rounds whose logits were not finite.
+        their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
+        all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
+        bought. price_... are the seconds that the last verdict said.
         """
-        kv = self.engine.kv
+        kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price
         return {
             "sessions": float(kv.sessions),
             "kv_used": float(kv.used_tokens),
@@ -72,6 +74,14 @@ class Rounds:
             "preempted": float(self.engine.preempted),
             "rounds": float(self._rounds),
             "corrupted": float(self.engine.corrupted),
+            "passes": float(counts.passes),
+            "pass_s": counts.seconds,
+            "rows": float(counts.rows),
+            "offered": float(counts.offered),
+            "bought": float(counts.bought),
+            "price_pass_s": price.pass_s,
+            "price_row_s": price.row_s,
+            "price_draft_s": price.draft_s,
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,15 +66,23 @@ class Traffic:
 
     async def turn(self, http: aiohttp.ClientSession, url: str, mode: Mode) -> Turn:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
+
+        async def answer(index: int, prompt: Prompt) -> Answer:
+            params = sampling(self.temperature, index)
+            body = completion_body(prompt, params, self.max_tokens, mode.options)
+            return await _streamed(http, url, body | {"stream": True})
+
+        return await self.play(answer)
+
+    async def play(self, answer: Callable[[int, Prompt], Awaitable[Answer]]) -> Turn:
+        """Let the clients take the prompts in order, and answer each."""
         waiting = list(enumerate(self.prompts))[::-1]
         answers: dict[int, Answer] = {}
 
         async def client() -> None:
             while waiting:
                 index, prompt = waiting.pop()
-                params = sampling(self.temperature, index)
-                body = completion_body(prompt, params, self.max_tokens, mode.options)
-                answers[index] = await _streamed(http, url, body | {"stream": True})
+                answers[index] = await answer(index, prompt)
 
         began = time.perf_counter()
         async with asyncio.TaskGroup() as clients:

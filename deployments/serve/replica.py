@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 
+from deployments.observability.export import export_stats
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
 from drafter_service.client import DrafterClient
@@ -42,6 +43,7 @@ class ModelServiceReplica:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)
         self._watch = asyncio.create_task(self._exit_when_broken())
+        self._export = asyncio.create_task(export_stats(package, self._server.stats))
 
     def describe(self) -> None:
         """Exists to be routed to: choosing a replica for it chooses the session's home."""
@@ -79,5 +81,6 @@ class ModelServiceReplica:
     async def __del__(self) -> None:
         """Serve awaits this when the replica stops: sessions are asked to move, then cut."""
         self._watch.cancel()
+        self._export.cancel()
         await self._server.drain(self._drain_s)
         await self._server.stop()

@@ -12,28 +12,45 @@ T = TypeVar("T")
 class BoundedChannel(Generic[T]):
     """An async iterator over what one task puts in; put waits while `limit` items are unread.
 
-    Unlike asyncio.Queue it can be ended, from any state and without waiting.
+    A reader that waits is woken at most once in interval_s seconds, unless `limit` items are there:
+    what comes meanwhile is read together. Unlike asyncio.Queue the channel can be ended, from any
+    state and without waiting.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, interval_s: float = 0.0) -> None:
         self._limit = limit
+        self._interval_s = interval_s
         self._items: deque[T] = deque()
         self._ended = False
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        # When the reader may be woken next, and what will do so.
+        self._due = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many items can be read at once."""
+        return len(self._items)
 
     async def put(self, item: T) -> None:
         """Put an item in, waiting for room."""
         while len(self._items) >= self._limit:
-            self._writer = asyncio.get_running_loop().create_future()
+            self._writer = self._loop.create_future()
             await self._writer
         self._items.append(item)
-        _wake(self._reader)
+        if self._reader is None or self._reader.done():
+            return
+        if len(self._items) >= self._limit or self._loop.time() >= self._due:
+            self._wake_reader()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._due, self._wake_reader)
 
     def end(self) -> None:
         """Let the iterator stop after the items it has."""
         self._ended = True
-        _wake(self._reader)
+        self._wake_reader()
 
     def __aiter__(self) -> BoundedChannel[T]:
         return self
@@ -42,11 +59,18 @@ class BoundedChannel(Generic[T]):
         while not self._items:
             if self._ended:
                 raise StopAsyncIteration
-            self._reader = asyncio.get_running_loop().create_future()
+            self._reader = self._loop.create_future()
             await self._reader
         item = self._items.popleft()
         _wake(self._writer)
         return item
+
+    def _wake_reader(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due = self._loop.time() + self._interval_s
+        _wake(self._reader)
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

@@ -97,5 +97,6 @@ class DraftLengths:
     def _choice(self) -> Decision:
         if self._chosen is None:
             controller, state = self._controller, self._state
-            self._chosen = Decision(controller.next_k(state), controller.explain(state))
+            k, cause, reason = controller.choose(state)
+            self._chosen = Decision(k, reason, cause)
         return self._chosen

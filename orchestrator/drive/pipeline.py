@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foredraft.errors import DeadlineExceeded
@@ -56,7 +56,8 @@ async def generate(
     InvalidRequest or Overloaded when the request is refused, the verifier's last error when it
     cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
     """
-    channel: BoundedChannel[Event] = BoundedChannel(config.read_ahead)
+    interval_s = config.stream_interval_ms / 1e3
+    channel: BoundedChannel[Event] = BoundedChannel(config.read_ahead, interval_s)
     state = state or ControllerState()
     # Before the first draft length is chosen: that goes by it.
     with state.traffic.counted():
@@ -65,6 +66,8 @@ async def generate(
         task.add_done_callback(lambda _: channel.end())
         try:
             async for event in channel:
+                if channel.waiting and isinstance(event, StepEvent):
+                    event = replace(event, more=True)
                 yield event
             await task
         finally:
@@ -199,6 +202,7 @@ class _Run:
             num_bought=step.bought,
             price=step.price,
             ngram=step.ngram,
+            verifier_led=turn.verifier_led,
             ran_ahead=step.ran_ahead,
             hit=step.hit,
             draft_wait_s=turn.draft_wait_s,

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from foredraft.types import NO_PRICE, Price
 
 S = TypeVar("S")
+
+
+class Cause(StrEnum):
+    """The class of reasons that a draft length was chosen for.
+
+    drafts: a draft is expected to pay, or is configured. plain: decoding without one is. probe: a
+    draft is tried although it is expected to lose. observe: the longest is tried, to observe all
+    positions.
+    """
+
+    DRAFTS = "drafts"
+    PLAIN = "plain"
+    PROBE = "probe"
+    OBSERVE = "observe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +90,8 @@ class DraftLengthController(Protocol[S]):
     def restart_pays(self, state: S, rows: int, tokens_left: int) -> bool:
         """Return whether drafts for the tokens left are worth reading so many rows again."""
 
-    def explain(self, state: S) -> str:
-        """Return in a few words why next_k is what it is."""
+    def choose(self, state: S) -> tuple[int, Cause, str]:
+        """Return next_k, the class of the reason for it, and the reason in a few words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +142,10 @@ class DiffuSpecController:
     def restart_pays(self, state: DiffuSpecState, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: DiffuSpecState) -> str:
+    def choose(self, state: DiffuSpecState) -> tuple[int, Cause, str]:
         grows = f" + {self.delta:g}" if state.accepted >= state.generated else ""
-        return f"mean L_gen {state.generated:.2f}{grows}, mean L_acc {state.accepted:.2f}"
+        reason = f"mean L_gen {state.generated:.2f}{grows}, mean L_acc {state.accepted:.2f}"
+        return state.k, Cause.DRAFTS, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +199,8 @@ class AcceptanceController:
     def restart_pays(self, state: AcceptanceState, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: AcceptanceState) -> str:
-        return f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
+    def choose(self, state: AcceptanceState) -> tuple[int, Cause, str]:
+        return state.k, Cause.DRAFTS, f"mean L_acc {state.accepted:.2f} + {self.delta:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +234,8 @@ class FixedController:
     def restart_pays(self, state: None, rows: int, tokens_left: int) -> bool:
         return True
 
-    def explain(self, state: None) -> str:
-        return "fixed"
+    def choose(self, state: None) -> tuple[int, Cause, str]:
+        return self.k, Cause.DRAFTS if self.k else Cause.PLAIN, "fixed"
 
 
 PLAIN = FixedController(0)

@@ -51,7 +51,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from foredraft.types import NO_PRICE, Price
-from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.controllers import Cause, Cost, Observation
 from orchestrator.length.load import NUM_LOADS, Load, load_of
 
 # How fast r forgets: text changes within a session, about the last 50 blocks count.
@@ -174,15 +174,35 @@ class GoodputController:
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:
-        return self._choice(state)[0]
+        return self.choose(state)[0]
+
+    def choose(self, state: GoodputState) -> tuple[int, Cause, str]:
+        expected = self.expected(state)
+        tokens = {k: expected[self._bought(state, k)] for k in self.lengths}
+        seconds = {k: self.seconds(state, k) for k in self.lengths}
+        best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
+        reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted"
+        if 0 in self.lengths:
+            reason += f", one in {1e3 * seconds[0]:.1f} ms plainly"
+            # What plain decoding commits in the time of a drafted round.
+            instead = seconds[best] / seconds[0]
+            loss = self.margin * instead - tokens[best]
+            known = min(1.0, (_CURIOUS_ROUNDS / (state.load.rounds + 1)) ** 0.5)
+            if 0 < state.in_session < _TRY_ROUNDS:
+                known = 1.0
+            probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
+            if loss > max(_CURIOUS_SHARE * known * instead, probed):
+                return 0, Cause.PLAIN, reason
+            if loss > 0:
+                return best, Cause.PROBE, f"{reason}: tried"
+        if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
+            return self.max_k, Cause.OBSERVE, "all positions are observed"
+        return best, Cause.DRAFTS, reason
 
     def restart_pays(self, state: GoodputState, rows: int, tokens_left: int) -> bool:
         k, price = self.next_k(state), state.price
         saved_s = self.seconds(state, 0) - self.seconds(state, k) / self._tokens(state, k)
         return saved_s * tokens_left > max(1, price.sessions) * rows * price.row_s
-
-    def explain(self, state: GoodputState) -> str:
-        return self._choice(state)[1]
 
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
@@ -219,30 +239,6 @@ class GoodputController:
             before = (accepted + _POSITION_WEIGHT * prior) / (reached + _POSITION_WEIGHT)
             found.append(before)
         return found
-
-    def _choice(self, state: GoodputState) -> tuple[int, str]:
-        """Return the next k and the reason."""
-        expected = self.expected(state)
-        tokens = {k: expected[self._bought(state, k)] for k in self.lengths}
-        seconds = {k: self.seconds(state, k) for k in self.lengths}
-        best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
-        reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted"
-        if 0 in self.lengths:
-            reason += f", one in {1e3 * seconds[0]:.1f} ms plainly"
-            # What plain decoding commits in the time of a drafted round.
-            instead = seconds[best] / seconds[0]
-            loss = self.margin * instead - tokens[best]
-            known = min(1.0, (_CURIOUS_ROUNDS / (state.load.rounds + 1)) ** 0.5)
-            if 0 < state.in_session < _TRY_ROUNDS:
-                known = 1.0
-            probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
-            if loss > max(_CURIOUS_SHARE * known * instead, probed):
-                return 0, reason
-            if loss > 0:
-                return best, f"{reason}: tried"
-        if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
-            return self.max_k, "all positions are observed"
-        return best, reason
 
 
 def _relative_acceptance(state: GoodputState) -> float:

@@ -9,11 +9,24 @@ import aiohttp
 import pytest
 import ray
 
+from deployments.observability.metrics import INGRESS, SERVICES
 from deployments.serve.cluster import RunningCluster
 from tests.support.cluster import post
 from tests.support.waiting import eventually
 
 PROMPT = "def area(width, height):\n"
+# Metrics of what may not have happened yet.
+SELDOM = {
+    "verifier_moves_total",
+    "drafter_refusals_total",
+    "prefix_cache_hits_total",
+    "num_preemptions_total",
+    "corrupted_rounds_total",
+    "drafter_evictions_total",
+    "drafter_blocks_ahead_total",
+    "drafter_ahead_dropped_total",
+    "spec_decode_num_ngram_drafts_total",
+}
 
 
 async def test_completion_has_the_openai_shape(cluster: RunningCluster) -> None:
@@ -147,19 +160,45 @@ async def test_models_and_health(cluster: RunningCluster) -> None:
 async def test_a_refused_drafter_is_told_of_and_counted(cluster: RunningCluster) -> None:
     # The cluster's drafter is the compiled one, which denoises in one pass. A short request may
     # end before the drafter has answered.
-    body = {"prompt": PROMPT, "max_tokens": 128, "speculative": {"draft": {"steps": 2}}}
+    options = {"speculative": {"draft": {"steps": 2}}, "ignore_eos": True}
+    body = {"prompt": PROMPT, "max_tokens": 128} | options
     _, answer = await post(cluster, body)
     refusal = answer["metrics"]["speculative_decoding"]["drafter_refusal"]
     assert refusal.startswith("params.steps must be 1")
     assert answer["usage"]["completion_tokens"] == 128
-    port = ray.nodes()[0]["MetricsExportPort"]
 
     async def counted() -> bool:
-        async with (
-            aiohttp.ClientSession() as http,
-            http.get(f"http://127.0.0.1:{port}/metrics") as found,
-        ):
-            return "foredraft_drafter_refusals" in await found.text()
+        return "foredraft_drafter_refusals_total{" in await exported()
 
     # Ray's replicas report every few seconds.
+    await eventually(counted, every_s=1)
+
+
+async def exported() -> str:
+    """Return what Prometheus would read of this node."""
+    port = ray.nodes()[0]["MetricsExportPort"]
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"http://127.0.0.1:{port}/metrics") as found,
+    ):
+        return await found.text()
+
+
+async def test_a_drafted_request_is_in_the_metrics_of_all_three_parts(
+    cluster: RunningCluster,
+) -> None:
+    _, answer = await post(cluster, {"prompt": PROMPT, "max_tokens": 64, "temperature": 0})
+    assert answer["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] > 0
+    wanted = [
+        f"{metric.name}{{"
+        for metrics in (INGRESS, *(each.values() for each in SERVICES.values()))
+        for metric in metrics
+        # A counter appears with its first event.
+        if metric.name.removeprefix("foredraft_") not in SELDOM
+    ]
+
+    async def counted() -> bool:
+        found = await exported()
+        return 'reason="drafts"' in found and all(name in found for name in wanted)
+
     await eventually(counted, every_s=1)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from foredraft.types import Price
+from foredraft.types import NO_PRICE, Price
 from verifier_service.schedule.batching import ScheduledRows
 from verifier_service.schedule.costs import Pass
 from verifier_service.schedule.pricing import Offer, Pricing
@@ -16,8 +17,24 @@ Sessions = Mapping[int, Session]
 _ACTIVE_PASSES = 8
 
 
+@dataclass(slots=True)
+class PassCounts:
+    """Sums over all passes so far: their seconds and rows, and the draft tokens of the rounds that
+    they decided.
+    """
+
+    passes: int = 0
+    seconds: float = 0.0
+    rows: int = 0
+    offered: int = 0
+    bought: int = 0
+
+
 class Market:
-    """Trades the rows of one engine's passes; keys name sessions."""
+    """Trades the rows of one engine's passes; keys name sessions.
+
+    newest is the last price that a session was told.
+    """
 
     def __init__(self, pricing: Pricing, prefill_rows: int, now: float) -> None:
         self._pricing = pricing
@@ -26,6 +43,8 @@ class Market:
         self._ended = now
         # Of the last pass: the sessions that take part, and the tokens of their texts.
         self._sessions = self._context = 0
+        self.counts = PassCounts()
+        self.newest = NO_PRICE
 
     def buy(self, sessions: Sessions, waiting: Collection[int]) -> None:
         """Choose how much of each draft the next pass verifies; waiting sessions are not in it."""
@@ -61,7 +80,10 @@ class Market:
             session.last_pass = self._passes
             rows += part.rows
             context += session.cached
-            drafted += part.decides and session.offers_draft
+            if part.decides and session.offers_draft:
+                drafted += 1
+                self.counts.offered += session.num_offered
+                self.counts.bought += session.num_bought
             reads = reads or session.needs_prefill
         since = self._passes - _ACTIVE_PASSES
         active = [s for s in sessions.values() if s.pending is not None or s.last_pass > since]
@@ -69,9 +91,13 @@ class Market:
             beside_drafts = any(s.drafted or s.offers_draft for s in active)
             done = Pass(rows, context, ended - started, beside_drafts, drafted)
             self._pricing.passed(done, started - self._ended)
+        self.counts.passes += 1
+        self.counts.seconds += ended - started
+        self.counts.rows += rows
         self._ended = ended
         self._sessions, self._context = len(active), sum(s.cached for s in active)
 
     def price(self, rows: int) -> Price:
         """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
-        return self._pricing.price(self._sessions, self._context, rows)
+        self.newest = self._pricing.price(self._sessions, self._context, rows)
+        return self.newest

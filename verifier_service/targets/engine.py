@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
-from foredraft.types import Grammar, ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.types import Grammar, ModelInfo, Price, Round, Verdict, VerifyOpen
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
@@ -22,7 +22,7 @@ from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel
 from verifier_service.schedule.admission import check_open
 from verifier_service.schedule.batching import schedule
 from verifier_service.schedule.kv_manager import KvManager
-from verifier_service.schedule.market import Market
+from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.session import Session
@@ -88,6 +88,16 @@ class VerifierEngine:
     def kv(self) -> KvBlocks:
         """The KV reservations."""
         return self._kv
+
+    @property
+    def counts(self) -> PassCounts:
+        """What was done so far."""
+        return self._market.counts
+
+    @property
+    def price(self) -> Price:
+        """The last price that a session was told."""
+        return self._market.newest
 
     @property
     def preempted(self) -> int:

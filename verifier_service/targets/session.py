@@ -131,6 +131,11 @@ class Session:
         return self.pending is not None and bool(self.pending.offered.draft)
 
     @property
+    def num_offered(self) -> int:
+        """How many draft tokens the round under way came with."""
+        return len(self.pending.offered.draft) if self.pending else 0
+
+    @property
     def num_bought(self) -> int:
         """How many draft tokens of the round under way the next pass verifies."""
         return len(self.pending.round.draft) if self.pending else 0

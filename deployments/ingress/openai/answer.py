@@ -11,6 +11,7 @@ from typing import Any
 from deployments.ingress.openai import errors
 from deployments.ingress.openai.api import CompletionRequest, usage
 from deployments.ingress.openai.echo import ChoiceWriter
+from deployments.ingress.openai.report import trace
 from deployments.ingress.stream.sse import DONE, CompletionBuffer, Delta, sse
 from foredraft.errors import ForedraftError
 
@@ -91,12 +92,13 @@ class CompletionResponse:
 
         The trace of rounds is in it only if it was asked for.
         """
-        hidden = () if self._request.speculative.trace else ("trace",)
-        shown = [
-            report and {key: value for key, value in report.items() if key not in hidden}
-            for report in reports
-        ]
+        shown = [report and self._shown(report) for report in reports]
         return {"speculative_decoding": shown[0] if len(shown) == 1 else shown}
+
+    def _shown(self, report: dict[str, Any]) -> dict[str, Any]:
+        shown = dict(report)
+        rounds = shown.pop("trace")
+        return shown | {"trace": trace(rounds)} if self._request.speculative.trace else shown
 
     def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
         reason = None if delta.finish_reason is None else str(delta.finish_reason)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from deployments.config import ForedraftConfig
 from deployments.ingress.openai.completions import Completions
 from deployments.ingress.openai.routes import application
-from deployments.observability.metrics import Metrics
+from deployments.observability.export import RequestMetrics
 from deployments.preflight import check_tokenizer
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
@@ -47,7 +47,7 @@ class Ingress:
             config.orchestrator,
             PinnedReplicas(drafters, DrafterClient),
             PinnedReplicas(verifiers, VerifierClient),
-            Metrics().ended,
+            RequestMetrics().ended,
         )
 
     def __serve_build_asgi_app__(self) -> FastAPI:

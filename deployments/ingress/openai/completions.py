@@ -54,7 +54,7 @@ class Completions:
         self._states = ControllerStates()
 
     async def answer(self, request: CompletionRequest) -> Response:
-        """Complete prompts, n times each; with stream=true one event per committed block."""
+        """Complete prompts, n times each; with stream=true in events as tokens are committed."""
         self.stopping.check()
         request.check(self.name)
         prompts = [await self._prompts.tokens(prompt) for prompt in request.prompts]

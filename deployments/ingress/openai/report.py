@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.report import SpeculationReport
+from orchestrator.report import RoundTrace, SpeculationReport
 
 
 def speculation(report: SpeculationReport) -> dict[str, Any]:
-    """Return the report as JSON values; mean_acceptance_length includes the bonus or correction."""
+    """Return the report as JSON values, but for its trace.
+
+    mean_acceptance_length includes the bonus or correction.
+    """
     return {
         "acceptance": report.mode.acceptance,
         "proposal": report.mode.proposal,
@@ -34,5 +38,10 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "verifying_s": report.verifying_s,
         "computing_s": report.computing_s,
         "waiting_s": report.waiting_s,
-        "trace": [one._asdict() | {"price": one.price._asdict()} for one in report.trace],
+        "trace": report.trace,
     }
+
+
+def trace(rounds: Sequence[RoundTrace]) -> list[dict[str, Any]]:
+    """Return a report's trace as JSON values."""
+    return [one._asdict() | {"price": one.price._asdict()} for one in rounds]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from orchestrator.request import StepEvent, Summary
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one committed block adds to the answer; the last one has a finish reason and report.
+    """What one event adds to the answer; the last one has a finish reason and report.
 
     cached_tokens of the prompt had been read for another request; in the first block only.
     """
@@ -47,7 +47,7 @@ class Stops:
 
 @dataclass(slots=True)
 class CompletionBuffer:
-    """A whole answer, for a request that does not stream."""
+    """A whole answer, for a request that does not stream, or a part of one."""
 
     text: str = ""
     tokens: list[Committed] = field(default_factory=list)
@@ -60,7 +60,8 @@ class CompletionBuffer:
     def delta(self) -> Delta:
         """The whole answer as one delta."""
         tokens, prompt_logprobs = tuple(self.tokens), self.prompt_logprobs
-        return Delta(self.text, tokens, self.finish_reason, self.report, prompt_logprobs)
+        reason, cached = self.finish_reason, self.cached_tokens
+        return Delta(self.text, tokens, reason, self.report, prompt_logprobs, cached)
 
     def add(self, delta: Delta) -> None:
         """Append one delta."""
@@ -79,45 +80,62 @@ async def deltas(
     mode: DecodingMode,
     ended: Callable[[SpeculationReport], None],
 ) -> AsyncGenerator[Delta]:
-    """Yield a delta for each committed block; a stop string ends the session at its token.
+    """Yield a delta for what was committed since the last; a stop string ends it at its token.
 
-    ended receives the report of a session that came to its own end.
+    ended receives the session's report, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
     text = TextStream(tokenizer, stops.strings, stops.min_tokens)
-    stats = StatsAccumulator(mode)
+    rounds: list[StepEvent] = []
     start = time.monotonic()
-    async with aclosing(events):
-        async for event in events:
-            if isinstance(event, Summary):
-                last = text.finish()
-                reason = FinishReason.STOP if last.stopped else event.finish
-                ended(event.report)
-                yield Delta(last.text, (), reason, speculation(event.report))
-                return
-            stats.add(event.tokens, event.stats)
-            sent = ""
-            for count, committed in enumerate(event.tokens, start=1):
-                if committed.token in stops.tokens:
-                    # The last one: the summary comes next.
-                    continue
-                piece = text.feed(committed.token)
-                sent += piece.text
-                if piece.stopped:
-                    report = stats.report(time.monotonic() - start, 0, 0)
-                    kept = event.tokens[:count]
-                    prompt_logprobs, cached = event.prompt_logprobs, event.cached_tokens
-                    yield Delta(
-                        sent, kept, FinishReason.STOP, speculation(report), prompt_logprobs, cached
-                    )
+    report: SpeculationReport | None = None
+    held = CompletionBuffer()
+    try:
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Summary):
+                    last = text.finish()
+                    report = event.report
+                    held.text += last.text
+                    held.finish_reason = FinishReason.STOP if last.stopped else event.finish
+                else:
+                    rounds.append(event)
+                    if _feed(held, text, event, stops):
+                        report = _report(mode, rounds, time.monotonic() - start)
+                        held.finish_reason = FinishReason.STOP
+                    elif not event.more:
+                        yield held.delta
+                        held = CompletionBuffer()
+                if report is not None:
+                    held.report = speculation(report)
+                    yield held.delta
                     return
-            yield Delta(
-                sent,
-                event.tokens,
-                prompt_logprobs=event.prompt_logprobs,
-                cached_tokens=event.cached_tokens,
-            )
+    finally:
+        ended(report or _report(mode, rounds, time.monotonic() - start))
+
+
+def _report(mode: DecodingMode, rounds: Sequence[StepEvent], seconds: float) -> SpeculationReport:
+    """Return the report of a session that did not come to its own end."""
+    stats = StatsAccumulator(mode)
+    for event in rounds:
+        stats.add(event.tokens, event.stats)
+    return stats.report(seconds, 0, 0)
+
+
+def _feed(held: CompletionBuffer, text: TextStream, event: StepEvent, stops: Stops) -> bool:
+    """Add a round's text and tokens; return whether a stop string has ended the text."""
+    held.prompt_logprobs = held.prompt_logprobs or event.prompt_logprobs
+    held.cached_tokens += event.cached_tokens
+    for committed in event.tokens:
+        held.tokens.append(committed)
+        # After a stop token, which is the last one, the summary comes next.
+        if committed.token not in stops.tokens:
+            piece = text.feed(committed.token)
+            held.text += piece.text
+            if piece.stopped:
+                return True
+    return False
 
 
 def sse(body: dict[str, Any]) -> bytes:

@@ -72,7 +72,8 @@ async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:
 async def test_a_rounds_tokens_are_read_when_the_next_round_is_sent_and_the_first_at_once() -> None:
     drafter, verifier = ScriptedDrafter(wrong(at=2)), ScriptedVerifier()
     sent_when_read: list[int] = []
-    async for event in generate(request(), drafter, verifier, FIXED):
+    one_by_one = FIXED.model_copy(update={"stream_interval_ms": 0.0})
+    async for event in generate(request(), drafter, verifier, one_by_one):
         if isinstance(event, StepEvent):
             sent_when_read.append(len(verifier.rounds))
     rounds = len(verifier.rounds)

@@ -1,0 +1,55 @@
+"""What a reader gets of a channel, and when."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.drive.channel import BoundedChannel
+from tests.support.waiting import turns
+
+
+async def test_a_reader_is_woken_once_in_an_interval() -> None:
+    channel: BoundedChannel[int] = BoundedChannel(4, interval_s=0.05)
+    loop, reads = asyncio.get_running_loop(), []
+
+    async def read() -> None:
+        async for item in channel:
+            reads.append((item, loop.time()))
+
+    reader = asyncio.create_task(read())
+    await turns()
+    await channel.put(0)
+    await turns()
+    assert [item for item, _ in reads] == [0]
+    await channel.put(1)
+    await channel.put(2)
+    await turns()
+    assert len(reads) == 1
+    await asyncio.sleep(0.1)
+    assert [item for item, _ in reads] == [0, 1, 2]
+    assert reads[1][1] - reads[0][1] >= 0.05
+    channel.end()
+    await reader
+
+
+async def test_a_full_channel_wakes_its_reader_at_once() -> None:
+    channel: BoundedChannel[int] = BoundedChannel(2, interval_s=60)
+    reads: list[int] = []
+
+    async def read() -> None:
+        async for item in channel:
+            reads.append(item)
+
+    reader = asyncio.create_task(read())
+    await turns()
+    for item in range(2):
+        await channel.put(item)
+        await turns()
+    assert reads == [0]
+    await channel.put(2)
+    await turns()
+    assert reads == [0, 1, 2]
+    await channel.put(3)
+    channel.end()
+    await reader
+    assert reads == [0, 1, 2, 3]
