@@ -52,6 +52,10 @@ class Proposals:
         """Whether proposals wait."""
         return bool(self._waiting)
 
+    def patience_s(self) -> float:
+        """Return 0: what waits is worth a batch."""
+        return 0.0
+
     def submit(
         self,
         handle: int,

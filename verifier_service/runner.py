@@ -34,6 +34,10 @@ class Rounds:
         """Whether rounds or prefills wait."""
         return self.engine.has_work
 
+    def patience_s(self) -> float:
+        """How long the next forward should wait for rounds that are about to come."""
+        return self.engine.patience_s()
+
     def submit(self, handle: int, request: Round, verdict: asyncio.Future[Verdict]) -> None:
         """Queue a round; raise InvalidRequest or PrefixMismatch."""
         self.engine.submit(handle, request)

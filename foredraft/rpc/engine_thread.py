@@ -35,6 +35,9 @@ class Engine(Protocol):
     def has_work(self) -> bool:
         """Whether a step would do something."""
 
+    def patience_s(self) -> float:
+        """How many seconds a step with something to do should wait for more, 0: not at all."""
+
     def step(self) -> Iterable[Sequence[Settled]]:
         """Run one batch; yield what it settles as soon as it is known."""
 
@@ -184,16 +187,21 @@ class EngineThread(Generic[E]):
 
     def _serve(self, engine: E) -> None:
         while True:
-            if self._commands.empty() and engine.has_work:
+            # None waits for a command.
+            wait_s = engine.patience_s() if self._commands.empty() and engine.has_work else None
+            if wait_s == 0:
                 started = time.monotonic()
                 for settled in engine.step():
                     self._post(settled)
                 self._busy.add(started, time.monotonic())
-            else:
-                command = self._commands.get()
-                if command is None:
-                    return
-                command(engine)
+                continue
+            try:
+                command = self._commands.get(timeout=wait_s)
+            except queue.Empty:
+                continue
+            if command is None:
+                return
+            command(engine)
 
     def _attempt(self, run: Callable[[E], T], engine: E) -> T | ForedraftError:
         """Return the result or the error; one that has no name becomes the tree's root."""

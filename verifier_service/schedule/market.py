@@ -97,6 +97,10 @@ class Market:
         self._ended = ended
         self._sessions, self._context = len(active), sum(s.cached for s in active)
 
+    def pass_s(self, rows: float) -> float:
+        """Return the seconds of a pass over rows, after texts like the last one's."""
+        return self._pricing.pass_s(rows, self._context)
+
     def price(self, rows: int) -> Price:
         """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
         self.newest = self._pricing.price(self._sessions, self._context, rows)

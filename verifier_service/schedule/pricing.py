@@ -45,6 +45,9 @@ class Pricing(Protocol):
     def passed(self, done: Pass, idle_s: float) -> None:
         """Learn from a pass, which began so many seconds after the one before ended."""
 
+    def pass_s(self, rows: float, context: int) -> float:
+        """Return the seconds of a pass over rows after so many tokens, 0 if nothing is known."""
+
     def price(self, sessions: int, context: int, rows: int) -> Price:
         """Return what a session's next draft costs.
 
@@ -62,6 +65,10 @@ class Unpriced:
 
     def passed(self, done: Pass, idle_s: float) -> None:
         """Learn nothing."""
+
+    def pass_s(self, rows: float, context: int) -> float:
+        """Return 0."""
+        return 0.0
 
     def price(self, sessions: int, context: int, rows: int) -> Price:
         """Return that nothing is known."""
@@ -96,6 +103,10 @@ class Priced:
         # A long pause is one without work, not one for a draft.
         idle_s = min(idle_s, done.seconds)
         self._idle_s += _IDLE_SHARE * (idle_s - self._idle_s)
+
+    def pass_s(self, rows: float, context: int) -> float:
+        """Return the seconds of a pass."""
+        return self._costs.seconds(rows, context)
 
     def price(self, sessions: int, context: int, rows: int) -> Price:
         """Return what a session's next draft costs."""

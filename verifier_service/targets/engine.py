@@ -21,6 +21,7 @@ from verifier_service.rules.rules import Decision, Logits, rule_of
 from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.schedule.admission import check_open
 from verifier_service.schedule.batching import schedule
+from verifier_service.schedule.gathering import Gathering
 from verifier_service.schedule.kv_manager import KvManager
 from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
@@ -71,6 +72,7 @@ class VerifierEngine:
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._manager = KvManager(model, kv)
+        self._gathering = Gathering()
         self._opened = 0
         self.corrupted = 0
 
@@ -158,6 +160,7 @@ class VerifierEngine:
         session = self._sessions.pop(handle, None)
         if session is not None:
             self._kv.release(handle)
+            self._gathering.closed(handle)
 
     def submit(self, handle: int, request: Round) -> None:
         """Queue a round; its outcome comes from a later `step`.
@@ -167,12 +170,26 @@ class VerifierEngine:
         session = self._sessions.get(handle)
         if session is None:
             raise InvalidRequest("the session is not open", param="session_id")
-        verdict = session.admit(request, self.info.vocab_size, self._clock())
+        now = self._clock()
+        verdict = session.admit(request, self.info.vocab_size, now)
         if verdict is not None:
             self._answered.append(Outcome(handle, verdict))
+        else:
+            self._gathering.came(handle, now)
+
+    def patience_s(self) -> float:
+        """Return how long the next step should wait for rounds that are about to come."""
+        sessions = self._sessions.items()
+        if self._answered or any(session.needs_prefill for _, session in sessions):
+            return 0.0
+        present = {key for key, session in sessions if session.pending is not None}
+        if len(present) == len(sessions):
+            return 0.0
+        return self._gathering.wait_s(present, self._clock(), self._market.pass_s)
 
     def step(self) -> list[Outcome]:
         """Run one forward over what is pending and return the rounds that ended with it."""
+        self._gathering.began()
         self.compact()
         outcomes, self._answered = self._answered, []
         waiting = self._manager.attach_shared_prefixes(self._sessions) | self._costly_grammars()
@@ -214,9 +231,11 @@ class VerifierEngine:
                 session.read(rows.rows)
                 self._manager.read(key)
                 continue
+            before = len(session.tokens)
             result = self._commit(key, decisions[key], batch_rows, processed[key].raw)
             if result is not None:
                 outcomes.append(Outcome(key, result))
+                self._gathering.left(key, ended, rows.rows, len(session.tokens) - before)
         return outcomes
 
     def _costly_grammars(self) -> set[int]:

@@ -26,10 +26,15 @@ class Echo:
         self.gate, self.inside = threading.Event(), threading.Event()
         self.gate.set()
         self.fails = False
+        self.patience = 0.0
 
     @property
     def has_work(self) -> bool:
         return bool(self.waiting)
+
+    def patience_s(self) -> float:
+        # For two at least.
+        return self.patience if len(self.waiting) < 2 else 0.0
 
     def submit(self, answer: asyncio.Future[str], text: str) -> None:
         if not text:
@@ -85,6 +90,21 @@ async def test_what_waits_shares_a_step() -> None:
         assert engine.steps[0] + sum(engine.steps[1:]) == 4
         assert len(engine.steps) <= 3
         assert thread.waiting == 0
+
+
+async def test_a_patient_engine_waits_for_more_and_not_for_ever() -> None:
+    engine = Echo()
+    engine.patience = 10.0
+    async with running(engine) as thread:
+        first = ask(thread, "a")
+        await thread.call(lambda _: None)
+        assert await asyncio.gather(first, ask(thread, "b")) == ["a", "b"]
+        assert engine.steps == [2]
+        engine.patience = 0.01
+        alone = ask(thread, "c")
+        # Time passes, and with it the patience.
+        await thread.call(lambda engine: setattr(engine, "patience", 0.0))
+        assert await alone == "c"
 
 
 async def test_a_named_error_is_the_callers_and_another_one_gets_a_name() -> None:
