@@ -50,14 +50,32 @@ async def stored(
         yield Served(verifier, drafter), of_verifier, of_drafter
 
 
-async def run(served: Served, temperature: float, **fields: Any) -> tuple[Any, Watched, Watched]:
+async def run(
+    served: Served, temperature: float, **fields: Any
+) -> tuple[tuple[int, ...], Watched, Watched]:
     told, sent = Watched(served.verifier), Watched(served.drafter)
     # The second request knows which features are read, and from which store.
     state = ControllerState()
     await decoded(served.drafter, served.verifier, temperature, state=state, **fields)
-    tokens, report = await decoded(sent, told, temperature, state=state, **fields)
-    assert report.verifier_moves == 0
-    return (tokens, report.num_accepted), told, sent
+    tokens, _ = await decoded(sent, told, temperature, state=state, **fields)
+    return tokens, told, sent
+
+
+def rounds(told: Watched) -> dict[tuple[int, int], Any]:
+    """Drafts and the verdicts on them, by the prefix's length and what the verifier left out.
+
+    The clock decides whether a draft is late and how much of it is bought, never what comes of it.
+    """
+    verdicts = {v.base.prefix_len: v for v in told.passed}
+    return {
+        (length, verdict.left_out): (
+            each.draft,
+            each.parents,
+            (verdict.accepted, verdict.next_tokens, verdict.path),
+        )
+        for each in told.rounds
+        if each.draft and (verdict := verdicts.get(length := each.base.prefix_len))
+    }
 
 
 @pytest.mark.parametrize("least", [LARGE, ALL])
@@ -65,18 +83,18 @@ async def run(served: Served, temperature: float, **fields: Any) -> tuple[Any, W
 async def test_drafts_and_verdicts_are_the_same(
     served: Served, checkpoints: Checkpoints, temperature: float, least: int
 ) -> None:
-    expected, told, sent = await run(served, temperature)
+    expected, told, _ = await run(served, temperature)
     async with stored(checkpoints, least) as (both, of_verifier, of_drafter):
-        found, stored_told, stored_sent = await run(both, temperature)
+        found, stored_told, _ = await run(both, temperature)
     assert found == expected
-    verdicts = [(v.accepted, v.next_tokens, v.path) for v in told.passed]
-    assert [(v.accepted, v.next_tokens, v.path) for v in stored_told.passed] == verdicts
-    drafts = [(b.tokens, b.parents, b.expected) for b in sent.blocks]
-    assert [(b.tokens, b.parents, b.expected) for b in stored_sent.blocks] == drafts
-    assert len(drafts) > 5
+    in_chunks, by_store = rounds(told), rounds(stored_told)
+    both_have = in_chunks.keys() & by_store.keys()
+    assert len(both_have) > 5
+    assert [in_chunks[at] for at in both_have] == [by_store[at] for at in both_have]
     # The first verdict's features, or all, were stored once and read by the drafter alone.
     by_reference = [v for v in stored_told.passed if v.feature_parts]
-    assert len(by_reference) == (1 if least == LARGE else len(verdicts))
+    assert 1 <= len(by_reference) < len(stored_told.passed) or least == ALL
+    assert least == LARGE or all(v.feature_parts for v in stored_told.passed)
     assert all(isinstance(p, Stored) for v in by_reference for p in v.feature_parts)
     assert sum(size for size in of_verifier.put_sizes if size >= LARGE) >= LARGE
     assert of_drafter.num_read > 0 == of_verifier.num_read
@@ -92,8 +110,8 @@ async def test_rounds_that_the_verifier_leads_store_them_for_the_drafter(
     config = CONFIG.model_copy(update={"verifier_led_rounds": 8})
     expected, _, _ = await run(served, 1.5, config=config)
     async with stored(checkpoints, ALL) as (both, of_verifier, of_drafter):
-        (tokens, _), _, _ = await run(both, 1.5, config=config)
-    assert tokens == expected[0]
+        tokens, _, _ = await run(both, 1.5, config=config)
+    assert tokens == expected
     assert of_drafter.num_read > 3 and not of_verifier.held
 
 
@@ -110,7 +128,7 @@ async def test_what_the_store_has_lost_costs_drafts_alone(
         # Once: the verifier was opened again, and asked for chunks.
         assert [each.tensor_store for each in told.opens] == ["", of_drafter.store, ""]
         assert report.drafter_attaches == 2 and report.draft_rounds > 0
-        assert not sent.blocks or sent.passed[-1].features
+        assert sent.passed[-1].features
         # Another session has what is stored.
         of_drafter.loses = False
         tokens, report = await decoded(both.drafter, both.verifier)

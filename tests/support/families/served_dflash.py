@@ -106,7 +106,7 @@ class Watched:
         self.change = change
         self.opens: list[Any] = []
         self.passed: list[Any] = []
-        self.blocks: list[DraftBlock] = []
+        self.rounds: list[Round] = []
         # Streams are lost with these messages.
         self.lose: set[int] = set()
 
@@ -124,15 +124,14 @@ class _Stream:
 
     async def propose(self, request: Propose) -> DraftBlock:
         await self._pass(request)
-        block = await self._stream.propose(self._port.change(request))
-        self._port.blocks.append(block)
-        return block
+        return await self._stream.propose(self._port.change(request))
 
     async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
         await self._pass(request)
         return await self._stream.propose_ahead(request)
 
     async def verify(self, request: Round) -> Verdict:
+        self._port.rounds.append(request)
         verdict = self._port.change(await self._stream.verify(request))
         await self._pass(verdict)
         return verdict
