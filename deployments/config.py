@@ -54,6 +54,34 @@ class PoolConfig(StrictModel):
     )
 
 
+class TensorConfig(StrictModel):
+    """How large tensors (features of the target) travel between replicas: docs/protocol.md."""
+
+    same_node_mib: float | None = Field(
+        default=2,
+        ge=0,
+        description="Least size of a tensor that goes through Ray's object store to a replica on "
+        "the same node, in MiB; null: none does, all go in chunks.",
+    )
+    other_node_mib: float | None = Field(
+        default=8,
+        ge=0,
+        description="The same for a replica on another node.",
+    )
+    max_mib: float = Field(
+        default=1024,
+        ge=0,
+        description="Most that a replica keeps in the object store, in MiB; beyond it tensors go "
+        "in chunks.",
+    )
+    timeout_s: float = Field(
+        default=2.0,
+        gt=0,
+        le=60,
+        description="Time after which a tensor in the object store counts as lost, in seconds.",
+    )
+
+
 class DrafterPool(PoolConfig):
     """The drafter deployment."""
 
@@ -102,6 +130,9 @@ class ForedraftConfig(StrictModel):
     ingress: IngressConfig = Field(default=IngressConfig(), description="The HTTP ingress.")
     drafter: DrafterPool = Field(default=DrafterPool(), description="The drafters.")
     verifier: VerifierPool = Field(default=VerifierPool(), description="The verifiers.")
+    tensors: TensorConfig = Field(
+        default=TensorConfig(), description="Large tensors between replicas."
+    )
 
     @property
     def name(self) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from foredraft import limits
+from foredraft.codec import common as common_codec
 from foredraft.codec import drafter as codec
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
-from foredraft.features import wire as features
 from foredraft.rpc.client import ClientStream, ServiceClient
+from foredraft.tensors.carrier import IN_CHUNKS, Carrier
+from foredraft.tensors.parts import Sender, chunked
 from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 
@@ -29,13 +31,14 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
     raised the stream is over.
     """
 
-    def __init__(self, call: Any, request: DraftOpen, address: str) -> None:
+    def __init__(self, call: Any, request: DraftOpen, address: str, carrier: Carrier) -> None:
         super().__init__("drafter", call)
-        self._request, self._address = request, address
+        self._request, self._address, self._carrier = request, address, carrier
         self._sending = asyncio.Lock()
         self._pending: deque[tuple[_Request, asyncio.Future[Any]]] = deque()
         self._error: ForedraftError | None = None
         self._opened: DraftOpened | None = None
+        self._sender = Sender(carrier, "")
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -43,6 +46,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
         await self._write(drafter_pb2.DraftRequest(open=codec.draft_open_to_pb(self._request)))
         answer = await self._read_kind("opened")
         self._opened = codec.draft_opened_from_pb(answer.opened)
+        self._sender = Sender(self._carrier, self._opened.tensor_store)
         self._reader = asyncio.create_task(self._read_all())
 
     @property
@@ -58,25 +62,17 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base."""
-        chunks, last = features.split(request.features)
-        propose = codec.propose_to_pb(replace(request, features=last))
-        messages = [drafter_pb2.DraftRequest(features={"data": chunk}) for chunk in chunks]
-        block: DraftBlock = await self._answered(
-            request, (*messages, drafter_pb2.DraftRequest(propose=propose))
-        )
+        block: DraftBlock = await self._answered(request, lambda: self._send(request))
         return block
 
     async def propose_ahead(self, request: ProposeAhead) -> tuple[DraftBlock, ...]:
         """Return the blocks for outcomes that the drafter had room for."""
         propose = codec.propose_ahead_to_pb(request)
-        blocks: tuple[DraftBlock, ...] = await self._answered(
-            request, (drafter_pb2.DraftRequest(propose_ahead=propose),)
-        )
+        message = drafter_pb2.DraftRequest(propose_ahead=propose)
+        blocks: tuple[DraftBlock, ...] = await self._answered(request, lambda: self._write(message))
         return blocks
 
-    async def _answered(
-        self, request: _Request, messages: Sequence[drafter_pb2.DraftRequest]
-    ) -> Any:
+    async def _answered(self, request: _Request, send: Callable[[], Awaitable[None]]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Cancelled while it is sent, it is left to nobody.
         answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
@@ -88,13 +84,27 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
             self._pending.append((request, answer))
             # Why a stream that cannot be written to has ended, the reader says.
             with suppress(ForedraftError):
-                for message in messages:
-                    await self._write(message)
+                await send()
         return await answer
+
+    async def _send(self, request: Propose) -> None:
+        """Send a proposal, and before it what of its features does not go with it."""
+        try:
+            parts, last = await self._sender.parts(request.features)
+        except asyncio.CancelledError:
+            # As in a write: a proposal that was begun is sent, or the last one.
+            self._call.cancel()
+            raise
+        for part in (*chunked(request.feature_parts), *parts):
+            chunk = common_codec.part_to_pb(part)
+            await self._write(drafter_pb2.DraftRequest(features=chunk))
+        propose = codec.propose_to_pb(replace(request, features=last))
+        await self._write(drafter_pb2.DraftRequest(propose=propose))
 
     async def close(self) -> None:
         """End the session on the drafter; never raises."""
         self._fail(Unavailable("the session is closed"))
+        self._sender.close()
         await super().close()
         if self._reader is not None:
             await asyncio.wait([self._reader])
@@ -148,12 +158,18 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
 
 
 class DrafterClient(ServiceClient[DrafterStream]):
-    """Opens sessions on one drafter replica."""
+    """Opens sessions on one drafter replica; carrier takes features that are large."""
+
+    def __init__(
+        self, address: str, open_timeout_s: float = 60.0, carrier: Carrier = IN_CHUNKS
+    ) -> None:
+        super().__init__(address, open_timeout_s)
+        self._carrier = carrier
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
         call = drafter_pb2_grpc.DrafterServiceStub(self.channel).Draft()
-        return await self._start(DrafterStream(call, request, self.address))
+        return await self._start(DrafterStream(call, request, self.address, self._carrier))
 
 
 def checked_block(

@@ -9,11 +9,14 @@ from typing import Any
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
+from foredraft.codec import common as common_codec
 from foredraft.codec import drafter as codec
 from foredraft.errors import ForedraftError, InvalidRequest
-from foredraft.features.wire import Chunks, size
+from foredraft.features.wire import size
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
+from foredraft.tensors import parts
+from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.types import DraftBlock
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 
@@ -30,9 +33,10 @@ class DrafterServicer(
 ):
     """Serves sessions from a batcher; proposals are answered in order."""
 
-    def __init__(self, batcher: Batcher, config: DrafterConfig) -> None:
+    def __init__(self, batcher: Batcher, config: DrafterConfig, carrier: Carrier) -> None:
         super().__init__("drafter", batcher, config, drafter_pb2.DraftResponse)
         self._batcher, self._max_pending = batcher, config.max_pending
+        self._carrier = carrier
 
     async def Draft(self, requests: Any, context: Any) -> None:
         """Serve one session."""
@@ -42,7 +46,9 @@ class DrafterServicer(
         """Open a session and answer its proposals."""
         request = codec.draft_open_from_pb(opening)
         handle, opened = await self._batcher.open(request)
-        features = Chunks(size(request.max_len, opened.model.features_width))
+        opened = opened._replace(tensor_store=self._carrier.store)
+        most = size(request.max_len, opened.model.features_width)
+        features = parts.Gathered("features", most)
         answers: _Answers = asyncio.Queue()
         room = asyncio.Semaphore(self._max_pending)
         with self.admitted(handle, stream):
@@ -61,18 +67,19 @@ class DrafterServicer(
         handle: int,
         answers: _Answers,
         room: asyncio.Semaphore,
-        features: Chunks,
+        features: parts.Gathered,
     ) -> None:
         """Queue proposals as they come, then None or, behind them, what is wrong with a message."""
         try:
             while (message := await stream.read()) is not None:
                 kind = message.WhichOneof("message")
                 if kind == "features":
-                    features.add(message.features.data)
+                    features.add(common_codec.part_from_pb(message.features))
                     continue
                 if kind == "propose":
                     request = codec.propose_from_pb(message.propose)
-                    request = replace(request, features=features.end(request.features))
+                    data = await parts.read(self._carrier, features.end(request.features))
+                    request = replace(request, features=data)
                     await room.acquire()
                     answers.put_nowait(self._batcher.propose(handle, request))
                 elif kind == "propose_ahead":
@@ -95,14 +102,20 @@ def _response(answer: _Answer) -> drafter_pb2.DraftResponse:
     return drafter_pb2.DraftResponse(blocks_ahead=codec.draft_blocks_to_pb(answer))
 
 
-async def serve(config: DrafterConfig) -> ServiceServer:
-    """Load the model and serve it; return when it is ready. Raise WeightsError or ConfigError."""
-    return await serve_engine(Batcher(lambda: load_engine(config), config.max_queue), config)
+async def serve(config: DrafterConfig, carrier: Carrier = IN_CHUNKS) -> ServiceServer:
+    """Load the model and serve it; return when it is ready. Raise WeightsError or ConfigError.
+
+    carrier reads the references to features that peers send.
+    """
+    batcher = Batcher(lambda: load_engine(config), config.max_queue)
+    return await serve_engine(batcher, config, carrier)
 
 
-async def serve_engine(batcher: Batcher, config: DrafterConfig) -> ServiceServer:
+async def serve_engine(
+    batcher: Batcher, config: DrafterConfig, carrier: Carrier = IN_CHUNKS
+) -> ServiceServer:
     """Serve a batcher's engine, which need not be loaded yet."""
-    servicer = DrafterServicer(batcher, config)
+    servicer = DrafterServicer(batcher, config, carrier)
     register = drafter_pb2_grpc.add_DrafterServiceServicer_to_server
     server = ServiceServer(servicer, register, SERVICE)
     await server.start()

@@ -8,6 +8,7 @@ ForedraftError
     Unavailable         the peer is gone, draining or still loading
     DeadlineExceeded    the answer did not come in time
     CorruptModelOutput  the model's numbers are not finite, or a peer broke the contract
+    TensorLost          what a reference points to cannot be had; send it again
     WeightsError        a model directory cannot be used as it is
 """
 
@@ -77,6 +78,12 @@ class CorruptModelOutput(ForedraftError):
     grpc_status = "DATA_LOSS"
 
 
+class TensorLost(ForedraftError):
+    """A tensor that a message names by reference is gone, or the reference is not readable here."""
+
+    grpc_status = "NOT_FOUND"
+
+
 class WeightsError(ForedraftError):
     """A model directory is incomplete, altered or of an unsupported kind."""
 
@@ -90,6 +97,7 @@ _BY_STATUS: Mapping[str, type[ForedraftError]] = {
         Unavailable,
         DeadlineExceeded,
         CorruptModelOutput,
+        TensorLost,
     )
 }
 

@@ -24,9 +24,12 @@ MAX_GRAMMAR = 1 << 16
 MAX_SALT = 256
 MAX_EOS = 64
 MAX_FEATURES_WIDTH = 1 << 16
-# Of all features that a session may hold, and of one message's part of them, in bytes.
+# Of all features that a session may hold, in bytes.
 MAX_FEATURES = 1 << 30
-MAX_FEATURES_CHUNK = 1 << 20
+# Of a tensor's part in one message, of a reference to one, and of a store's name, in bytes.
+MAX_TENSOR_CHUNK = 1 << 20
+MAX_REFERENCE = 512
+MAX_STORE = 64
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_ADDRESS = 255
 MAX_LED_ROUNDS = 256
@@ -68,6 +71,15 @@ def check_session_id(session_id: str) -> None:
         raise InvalidRequest(
             f"session_id must have 1 to {MAX_SESSION_ID} printable ASCII characters",
             param="session_id",
+        )
+
+
+def check_store(name: str) -> None:
+    """Raise InvalidRequest unless the name of a tensor store is at most 64 printable characters."""
+    if len(name) > MAX_STORE or not (name.isascii() and name.isprintable()):
+        raise InvalidRequest(
+            f"tensor_store must have at most {MAX_STORE} printable ASCII characters",
+            param="tensor_store",
         )
 
 

@@ -118,6 +118,16 @@ class TokenLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class Stored(NamedTuple):
+    """A part of a tensor that is held elsewhere: a carrier's reference to it, and its bytes."""
+
+    reference: bytes
+    size: int
+
+
+Part = bytes | Stored
+
+
 @dataclass(frozen=True, slots=True)
 class Base:
     """The prefix, in tokens, that a draft or a verdict was computed from."""
@@ -243,6 +253,7 @@ class Verdict:
     committed by now, except the last, that no earlier verdict brought; if the session asked.
     cached_tokens of the text were not read for this verdict, because another session had. Of the
     draft the last left_out tokens were not verified; price is what the deciding pass went by.
+    feature_parts, if any, go before features: all of them, where one is stored elsewhere.
     """
 
     base: Base
@@ -256,6 +267,7 @@ class Verdict:
     cached_tokens: int = 0
     left_out: int = 0
     price: Price = NO_PRICE
+    feature_parts: tuple[Part, ...] = ()
 
     @property
     def kept(self) -> Sequence[int]:
@@ -284,7 +296,8 @@ class Propose:
     """Asks for num_tokens tokens after (the first keep_len tokens last named) + append.
 
     features are the fused ones (features.py) of this prefix's tokens, except the last, that the
-    drafter does not have yet; empty for a drafter that reads none.
+    drafter does not have yet; empty for a drafter that reads none. feature_parts, if any, go before
+    features: all of them, where one is stored elsewhere.
     """
 
     base: Base
@@ -292,6 +305,7 @@ class Propose:
     append: tuple[int, ...]
     num_tokens: int
     features: bytes = b""
+    feature_parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +331,8 @@ class VerifyOpen:
     logprobs asks for those of committed tokens, with so many of the likeliest ones beside each;
     prompt_logprobs for those of the prefix's tokens, too. Sessions share KV only with sessions of
     the same cache_salt. features_hash asks for the features of that name, but for those of the
-    first features_from tokens; a verifier that has no such features sends none.
+    first features_from tokens; a verifier that has no such features sends none. tensor_store is the
+    store that their reader has, "" if they are to come in chunks.
     """
 
     session_id: str
@@ -334,6 +349,7 @@ class VerifyOpen:
     cache_salt: str = ""
     features_hash: str = ""
     features_from: int = 0
+    tensor_store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,10 +371,11 @@ class Round:
 
 
 class DraftOpened(NamedTuple):
-    """A drafter's answer to open."""
+    """A drafter's answer to open; tensor_store is the store that it reads, "" for none."""
 
     model: ModelInfo
     max_draft_tokens: int
+    tensor_store: str = ""
 
 
 class Committed(NamedTuple):

@@ -42,13 +42,13 @@ class ControllerState:
     """The last state of a kind's controllers.
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
-    that the last drafter read. traffic is shared by all kinds.
+    that the last drafter read, store the tensor store that it had. traffic is shared by all kinds.
     """
 
-    def __init__(self, features: str = "", traffic: Traffic | None = None) -> None:
+    def __init__(self, features: str = "", traffic: Traffic | None = None, store: str = "") -> None:
         self._state: Any = None
         self.hit_rate: float | None = None
-        self.features = features
+        self.features, self.store = features, store
         self.traffic = traffic or Traffic()
 
     def start_state(self, controller: DraftLengthController[S]) -> S:
@@ -76,7 +76,11 @@ class ControllerStates:
         if state is None:
             # A new kind of request most likely meets the drafter that the last one met.
             last = next(reversed(self._kinds.values()), None)
-            state = ControllerState(last.features if last else "", self._traffic)
+            state = (
+                ControllerState(last.features, self._traffic, last.store)
+                if last
+                else ControllerState(traffic=self._traffic)
+            )
         self._kinds[kind] = state
         if len(self._kinds) > _KINDS:
             self._kinds.popitem(last=False)

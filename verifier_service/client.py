@@ -15,9 +15,9 @@ from foredraft.codec import lease as lease_codec
 from foredraft.codec import verifier as codec
 from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import CorruptModelOutput, InvalidRequest
-from foredraft.features.wire import Chunks
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LedRound
 from foredraft.rpc.client import ClientStream, ServiceClient
+from foredraft.tensors.parts import Gathered, in_one
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 
@@ -29,7 +29,7 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
         super().__init__("verifier", call)
         self._request = request
         self._model: ModelInfo | None = None
-        self._features = Chunks()
+        self._features = Gathered("features", limits.MAX_FEATURES)
 
     async def start(self) -> None:
         """Send open and wait for its answer."""
@@ -83,7 +83,8 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
     def _checked(self, request: Round, verdict: Verdict) -> Verdict:
         """Return the verdict if the contract allows it as an answer to request."""
         try:
-            verdict = replace(verdict, features=self._features.end(verdict.features))
+            parts, features = in_one(self._features.end(verdict.features))
+            verdict = replace(verdict, features=features, feature_parts=parts)
             limits.check_tokens("next_tokens", verdict.next_tokens, self.model.vocab_size)
             for logprobs in (*verdict.logprobs, *verdict.prompt_logprobs):
                 tokens = [token for token, _ in logprobs.top]
@@ -101,7 +102,7 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
         """Return the next answer but features, which are gathered for it."""
         while (answer := await super()._read()).WhichOneof("message") == "features":
             try:
-                self._features.add(answer.features.data)
+                self._features.add(common_codec.part_from_pb(answer.features))
             except InvalidRequest as error:
                 raise CorruptModelOutput(f"the verifier's verdict: {error}") from None
         return answer

@@ -10,12 +10,13 @@ from foredraft.codec import common as common_codec
 from foredraft.codec import lease as lease_codec
 from foredraft.codec import verifier as codec
 from foredraft.errors import InvalidRequest
-from foredraft.features import wire as features
 from foredraft.lease import LeaseEnded, LedRound
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
+from foredraft.tensors.carrier import IN_CHUNKS, Carrier
+from foredraft.tensors.parts import Sender
 from foredraft.types import Verdict
-from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
+from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Connect, Drafters
 from verifier_service.lease import Lease
@@ -33,9 +34,11 @@ class VerifierServicer(
 ):
     """Serves sessions from a runner; rounds go one at a time."""
 
-    def __init__(self, runner: Runner, drafters: Drafters, config: VerifierConfig) -> None:
+    def __init__(
+        self, runner: Runner, drafters: Drafters, config: VerifierConfig, carrier: Carrier
+    ) -> None:
         super().__init__("verifier", runner, config, verifier_pb2.VerifyResponse)
-        self._runner, self._drafters = runner, drafters
+        self._runner, self._drafters, self._carrier = runner, drafters, carrier
 
     async def Verify(self, requests: Any, context: Any) -> None:
         """Serve one session."""
@@ -46,20 +49,22 @@ class VerifierServicer(
         request = codec.verify_open_from_pb(opening)
         model = common_codec.model_to_pb(self._runner.info)
         handle = await self._runner.open(request)
+        sender = Sender(self._carrier, request.tensor_store)
         with self.admitted(handle, stream):
             verify = partial(self._runner.verify, handle)
-            lease = Lease(request, self._drafters, verify, partial(_report, stream))
+            lease = Lease(request, self._drafters, verify, partial(_report, stream, sender))
             opened = verifier_pb2.VerifyOpened(model=model)
             await stream.write(verifier_pb2.VerifyResponse(opened=opened))
             try:
                 async with session_tasks() as tasks:
                     leading = tasks.create_task(lease.run())
-                    await self._answer(stream, handle, lease)
+                    await self._answer(stream, handle, lease, sender)
                     leading.cancel()
             finally:
+                sender.close()
                 await lease.close()
 
-    async def _answer(self, stream: _Stream, handle: int, lease: Lease) -> None:
+    async def _answer(self, stream: _Stream, handle: int, lease: Lease, sender: Sender) -> None:
         """Do what a session asks for until it ends."""
         while (message := await stream.read()) is not None:
             kind = message.WhichOneof("message")
@@ -75,27 +80,27 @@ class VerifierServicer(
                 asked = codec.round_from_pb(message.round)
                 verdict = await self._runner.verify(handle, asked)
                 lease.decided(asked, verdict)
-                verdict = await _chunked(stream, verdict)
+                verdict = await _parted(stream, sender, verdict)
                 answer = verifier_pb2.VerifyResponse(verdict=codec.verdict_to_pb(verdict))
                 await stream.write(answer)
 
 
-async def _chunked(stream: _Stream, verdict: Verdict) -> Verdict:
+async def _parted(stream: _Stream, sender: Sender, verdict: Verdict) -> Verdict:
     """Send a verdict's features but for their last part; return it with that."""
-    chunks, last = features.split(verdict.features)
-    for chunk in chunks:
-        part = common_pb2.FeatureChunk(data=chunk)
-        await stream.write(verifier_pb2.VerifyResponse(features=part))
-    return replace(verdict, features=last) if chunks else verdict
+    parts, last = await sender.parts(verdict.features)
+    for part in parts:
+        chunk = common_codec.part_to_pb(part)
+        await stream.write(verifier_pb2.VerifyResponse(features=chunk))
+    return replace(verdict, features=last) if parts else verdict
 
 
-async def _report(stream: _Stream, message: LedRound | LeaseEnded) -> None:
+async def _report(stream: _Stream, sender: Sender, message: LedRound | LeaseEnded) -> None:
     """Send a led round, or the lease's end."""
     if isinstance(message, LeaseEnded):
         ended = lease_codec.lease_ended_to_pb(message)
         await stream.write(verifier_pb2.VerifyResponse(lease_ended=ended))
         return
-    message = replace(message, verdict=await _chunked(stream, message.verdict))
+    message = replace(message, verdict=await _parted(stream, sender, message.verdict))
     led = lease_codec.led_round_to_pb(message)
     await stream.write(verifier_pb2.VerifyResponse(led_round=led))
 
@@ -104,9 +109,14 @@ class VerifierServer(ServiceServer):
     """A verifier's server, which also owns its ranks and its drafters' clients."""
 
     def __init__(
-        self, config: VerifierConfig, runner: Runner, drafters: Drafters, ranks: Ranks
+        self,
+        config: VerifierConfig,
+        runner: Runner,
+        drafters: Drafters,
+        ranks: Ranks,
+        carrier: Carrier,
     ) -> None:
-        servicer = VerifierServicer(runner, drafters, config)
+        servicer = VerifierServicer(runner, drafters, config, carrier)
         register = verifier_pb2_grpc.add_VerifierServiceServicer_to_server
         super().__init__(servicer, register, SERVICE)
         self._drafters, self._ranks = drafters, ranks
@@ -128,23 +138,26 @@ async def serve(
     config: VerifierConfig,
     start_ranks: StartRanks = ProcessRanks,
     connect: Connect | None = None,
+    carrier: Carrier = IN_CHUNKS,
 ) -> VerifierServer:
     """Load the model and serve it; return when it is ready.
 
     start_ranks is for a tensor-parallel model; connect makes a client of a drafter's address, None
-    if this verifier is not to ask drafters itself. Raise WeightsError or ConfigError.
+    if this verifier is not to ask drafters itself; carrier takes features that are large. Raise
+    WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
     from verifier_service.load import load_engine
 
     if config.tensor_parallel == 1:
-        return await serve_engine(config, Runner(partial(load_engine, config)), connect=connect)
+        runner = Runner(partial(load_engine, config))
+        return await serve_engine(config, runner, connect=connect, carrier=carrier)
     from verifier_service.parallel.tensor_parallel import Meeting
 
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)
     runner = Runner(partial(load_engine, config, meeting))
-    return await serve_engine(config, runner, ranks, connect)
+    return await serve_engine(config, runner, ranks, connect, carrier)
 
 
 async def serve_engine(
@@ -152,8 +165,9 @@ async def serve_engine(
     runner: Runner,
     ranks: Ranks | None = None,
     connect: Connect | None = None,
+    carrier: Carrier = IN_CHUNKS,
 ) -> VerifierServer:
     """Serve a runner's engine, which need not be loaded yet; the server owns it and its ranks."""
-    server = VerifierServer(config, runner, Drafters(connect), ranks or NoRanks())
+    server = VerifierServer(config, runner, Drafters(connect), ranks or NoRanks(), carrier)
     await server.start()
     return server

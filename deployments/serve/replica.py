@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import ray
 
+from deployments.config import TensorConfig
 from deployments.observability.export import export_stats
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
+from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
 from foredraft.types import ModelInfo
 
@@ -22,11 +25,17 @@ log = logging.getLogger(__name__)
 class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
 
-    package is "drafter_service" or "verifier_service"; config is its own validated configuration.
+    package is "drafter_service" or "verifier_service"; config is its own validated configuration,
+    tensors that of the carrier of large tensors.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, package: str, config: Any, pin_cpus: tuple[int, ...], drain_s: float
+        self,
+        package: str,
+        config: Any,
+        pin_cpus: tuple[int, ...],
+        drain_s: float,
+        tensors: TensorConfig,
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
@@ -36,9 +45,10 @@ class ModelServiceReplica:
         self._host = ray.util.get_node_ip_address()
         self._drain_s = drain_s
         config = config.model_copy(update={"host": self._host})
-        parts: dict[str, Any] = {}
+        self._tensors = carrier = ObjectStore(tensors)
+        parts: dict[str, Any] = {"carrier": carrier}
         if package == "verifier_service":
-            parts["connect"] = DrafterClient
+            parts["connect"] = partial(DrafterClient, carrier=carrier)
             if config.tensor_parallel > 1:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)
@@ -54,8 +64,7 @@ class ModelServiceReplica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """What Serve cannot see, because sessions bypass it."""
-        stats: dict[str, float] = self._server.stats()
-        return stats
+        return {**self._server.stats(), **self._tensors.stats()}
 
     def info(self) -> ModelInfo:
         """The model, with its measured numerics."""

@@ -19,8 +19,10 @@ from foredraft.types import (
     Candidates,
     LogitsParams,
     ModelInfo,
+    Part,
     Price,
     SamplingParams,
+    Stored,
     Timings,
     TokenLogprobs,
 )
@@ -159,6 +161,23 @@ def price_from_pb(m: common_pb2.Price) -> Price:
     for name, value in (("pass_s", m.pass_s), ("row_s", m.row_s), ("draft_s", m.draft_s)):
         limits.check_range(f"price.{name}", value, 0, limits.MAX_PASS_S)
     return Price(m.sessions, m.pass_s, m.row_s, m.draft_s)
+
+
+def part_to_pb(part: Part) -> common_pb2.FeatureChunk:
+    if isinstance(part, Stored):
+        return common_pb2.FeatureChunk(reference=part.reference, size=part.size)
+    return common_pb2.FeatureChunk(data=part)
+
+
+def part_from_pb(m: common_pb2.FeatureChunk) -> Part:
+    if not m.reference:
+        limits.check_range("features.data length", len(m.data), 1, limits.MAX_TENSOR_CHUNK)
+        return m.data
+    if m.data:
+        raise InvalidRequest("features have data or a reference, not both", param="features")
+    limits.check_range("features.reference length", len(m.reference), 1, limits.MAX_REFERENCE)
+    limits.check_range("features.size", m.size, 1, limits.MAX_FEATURES)
+    return Stored(m.reference, m.size)
 
 
 def named(field: str, kind: type[Name], name: str) -> Name:

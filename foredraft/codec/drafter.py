@@ -87,12 +87,17 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
 
 
 def draft_opened_to_pb(o: DraftOpened) -> drafter_pb2.DraftOpened:
-    return drafter_pb2.DraftOpened(model=model_to_pb(o.model), max_draft_tokens=o.max_draft_tokens)
+    return drafter_pb2.DraftOpened(
+        model=model_to_pb(o.model),
+        max_draft_tokens=o.max_draft_tokens,
+        tensor_store=o.tensor_store,
+    )
 
 
 def draft_opened_from_pb(m: drafter_pb2.DraftOpened) -> DraftOpened:
     limits.check_range("max_draft_tokens", m.max_draft_tokens, 1, limits.MAX_DRAFT)
-    return DraftOpened(model_from_pb(m.model), m.max_draft_tokens)
+    limits.check_store(m.tensor_store)
+    return DraftOpened(model_from_pb(m.model), m.max_draft_tokens, m.tensor_store)
 
 
 def propose_to_pb(p: Propose) -> drafter_pb2.Propose:

@@ -53,6 +53,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         cache_salt=o.cache_salt,
         features_hash=o.features_hash,
         features_from=o.features_from,
+        tensor_store=o.tensor_store,
     )
 
 
@@ -66,6 +67,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("grammar length", len(m.grammar), 0, limits.MAX_GRAMMAR)
     limits.check_range("cache_salt length", len(m.cache_salt), 0, limits.MAX_SALT)
     limits.check_range("features_from", m.features_from, 0, len(m.prefix))
+    limits.check_store(m.tensor_store)
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -83,6 +85,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.cache_salt,
         m.features_hash,
         m.features_from,
+        m.tensor_store,
     )
 
 

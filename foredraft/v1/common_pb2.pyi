@@ -97,10 +97,14 @@ class ModelInfo(_message.Message):
     def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_width: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., mask_token_id: _Optional[int] = ...) -> None: ...
 
 class FeatureChunk(_message.Message):
-    __slots__ = ("data",)
+    __slots__ = ("data", "reference", "size")
     DATA_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     data: bytes
-    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+    reference: bytes
+    size: int
+    def __init__(self, data: _Optional[bytes] = ..., reference: _Optional[bytes] = ..., size: _Optional[int] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("tokens", "weights")

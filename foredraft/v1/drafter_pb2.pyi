@@ -114,12 +114,14 @@ class Guess(_message.Message):
     def __init__(self, node: _Optional[int] = ..., token: _Optional[int] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class DraftOpened(_message.Message):
-    __slots__ = ("model", "max_draft_tokens")
+    __slots__ = ("model", "max_draft_tokens", "tensor_store")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_STORE_FIELD_NUMBER: _ClassVar[int]
     model: _common_pb2.ModelInfo
     max_draft_tokens: int
-    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
+    tensor_store: str
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ..., tensor_store: _Optional[str] = ...) -> None: ...
 
 class DraftBlock(_message.Message):
     __slots__ = ("base", "tokens", "parents", "proposal", "generated_len", "guesses", "timings", "q", "expected")

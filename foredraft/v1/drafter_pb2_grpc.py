@@ -66,7 +66,8 @@ class DrafterServiceServicer:
         6. <- blocks_ahead{blocks}
         A drafter whose model has a features_hash needs the target's features with each proposal.
         Errors: INVALID_ARGUMENT (a field is out of range), FAILED_PRECONDITION (the prefix does not
-        hash to the base), RESOURCE_EXHAUSTED (no room for the session), UNAVAILABLE (draining).
+        hash to the base), RESOURCE_EXHAUSTED (no room for the session), UNAVAILABLE (draining),
+        NOT_FOUND (a reference to features cannot be read).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, TensorLost
 from foredraft.lease import LeaseFault
 from foredraft.types import Propose, ProposeAhead
 from orchestrator.breaker import BreakerState
@@ -121,6 +121,7 @@ class Drafting:
         self._session.drafter_opened(self._stream.opened)
         self._lease.drafter_opened(self._stream, opening)
         self._lengths.features = self._stream.opened.model.features_hash
+        self._lengths.store = self._stream.opened.tensor_store
         if not self._lease.covers_drafts:
             # The first draft is made while the verifier still reads the prompt.
             self._request(self._session.next_draft(self._lengths.next_k()))
@@ -242,6 +243,8 @@ class Drafting:
                     self._session.drafts_ahead_arrived(request, answer)
             except CorruptModelOutput as corrupt:
                 error = corrupt
+        if isinstance(error, TensorLost):
+            self._session.features_lost()
         if error is not None:
             self._lost(str(error))
         elif not pending.late:

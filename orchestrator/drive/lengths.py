@@ -59,6 +59,15 @@ class DraftLengths:
         self._saved.features = name
 
     @property
+    def store(self) -> str:
+        """The tensor store that the session's drafter is expected to have, "" for none."""
+        return self._saved.store
+
+    @store.setter
+    def store(self, name: str) -> None:
+        self._saved.store = name
+
+    @property
     def runs_ahead(self) -> bool:
         """Whether drafts for predicted outcomes pay now."""
         return self._gate.is_open(self._hit_rate)

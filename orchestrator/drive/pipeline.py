@@ -123,7 +123,7 @@ class _Run:
         self._held_back: StepEvent | None = None
         self._closer = closer = BackgroundCloser()
         ngram = config.ngram.params if drafts else None
-        self._session = session = Session(request, features, ngram)
+        self._session = session = Session(request, features, ngram, lengths.store)
         self._lease = lease = LeaseClient(session, config)
         self._drafting = Drafting(drafter, session, lease, lengths, config, closer, clock)
         self._verifying = Verifying(verifier, session, lease, config, controller.max_k, closer)

@@ -15,7 +15,7 @@ def verify_open(
     prefix: CommittedPrefix,
     max_draft: int,
     acceptance: Acceptance,
-    features: tuple[str, int],
+    features: tuple[str, int, str],
 ) -> VerifyOpen:
     """Return the open for a verifier; features are FeatureRelay.ask's."""
     tokens_left = request.max_new_tokens - len(prefix.generated)

@@ -51,12 +51,17 @@ SIMPLE = DraftParams()
 class Session:
     """The state machine of one request. At most one round is in flight.
 
-    features names those that its drafter is expected to read; if it reads others, that costs time.
+    features names those that its drafter is expected to read, store the tensor store that it is
+    expected to have; if it reads others, or from another, that costs time.
     ngram says how draft trees are made of the text's own n-grams, None if they are not.
     """
 
     def __init__(
-        self, request: GenerationRequest, features: str = "", ngram: NgramParams | None = None
+        self,
+        request: GenerationRequest,
+        features: str = "",
+        ngram: NgramParams | None = None,
+        store: str = "",
     ) -> None:
         check_range("prompt length", len(request.prompt), 1, MAX_PREFIX)
         check_range("max_new_tokens", request.max_new_tokens, 1, MAX_PREFIX)
@@ -65,7 +70,7 @@ class Session:
         self._stop_ids = frozenset(request.stop_token_ids)
         self._prefix = CommittedPrefix(request.prompt)
         self._end = len(request.prompt) + request.max_new_tokens
-        self._features = FeatureRelay(features, self._end)
+        self._features = FeatureRelay(features, self._end, store)
         self._round = 0
         self._in_flight: Round | None = None
         self._verifying: Draft | None = None
@@ -215,7 +220,7 @@ class Session:
         self._prompt_logprobs_due = False
         # Of the newest token there are none: it was not fed yet.
         num_features = request.base.prefix_len + verdict.accepted + len(verdict.next_tokens) - 1
-        self._features.arrived(verdict.features, num_features)
+        self._features.arrived(verdict, num_features)
         first, draft = not self.generated, self._verifying
         done = commit(request, verdict, Ending(self.tokens_left, self._stop_ids))
         self._prefix.extend([committed.token for committed in done.tokens])
@@ -259,6 +264,10 @@ class Session:
         """Request no more drafts until a drafter is opened again; blocks at hand stay good."""
         self._view = None
 
+    def features_lost(self) -> None:
+        """Have the verifier send again, in chunks, what a drafter could not read from a store."""
+        self._features.lost()
+
     def next_draft(self, k: int) -> Propose | None:
         """Return the request for a draft of up to k tokens after the committed prefix.
 
@@ -272,11 +281,10 @@ class Session:
             return None
         if planned is None or self._drafts.request_is_vain:
             return None
-        features = self._features.send(planned.request.base.prefix_len)
-        if features is None:
-            return None
-        self._view = planned.view
-        return replace(planned.request, features=features)
+        request = self._features.send(planned.request)
+        if request is not None:
+            self._view = planned.view
+        return request
 
     def drafts_ahead(self, k: int) -> ProposeAhead | None:
         """Return the request for drafts of the round in flight's predicted outcomes, if of use."""

@@ -20,7 +20,7 @@ from foredraft.errors import (
     Unavailable,
     WeightsError,
 )
-from foredraft.types import DraftBlock, Guess, Proposal, SamplingParams
+from foredraft.types import DraftBlock, DraftOpened, Guess, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 from tests.support.drafters import (
     INFO,
@@ -62,7 +62,7 @@ async def gone(server, name, value):
 async def test_one_session():
     async with serving() as (server, client):
         stream = await client.open(opening("s", PREFIX))
-        assert stream.opened == (INFO, 8)
+        assert stream.opened == DraftOpened(INFO, 8)
         block = await stream.propose(asking("s", PREFIX, 3, 4))
         assert isinstance(block, DraftBlock)
         assert block.tokens == tokens_after(5, 4)

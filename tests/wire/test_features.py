@@ -74,7 +74,7 @@ async def test_what_the_last_request_learnt_saves_the_next_one_a_move(
 async def test_another_drafter_is_given_all_features_again_in_chunks(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_FEATURES_CHUNK", 1000)
+    monkeypatch.setattr(limits, "MAX_TENSOR_CHUNK", 1000)
     verifier, drafter = served
     plain, _ = await decoded(drafter, verifier, speculate=False)
     told, sent = Watched(verifier), Watched(drafter)

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve as serve_drafter
 from foredraft.errors import Unavailable
+from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -61,7 +63,9 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def verifying(target: Path, drafter: Path | None) -> AsyncIterator[VerifierClient]:
+async def verifying(
+    target: Path, drafter: Path | None, carrier: Carrier = IN_CHUNKS
+) -> AsyncIterator[VerifierClient]:
     config = VerifierConfig(
         model=target,
         dtype="fp32",
@@ -69,7 +73,8 @@ async def verifying(target: Path, drafter: Path | None) -> AsyncIterator[Verifie
         row_budget=32,
         features=FeaturesConfig(model=drafter) if drafter else None,
     )
-    server = await serve_verifier(config, connect=DrafterClient)
+    connect = partial(DrafterClient, carrier=carrier)
+    server = await serve_verifier(config, connect=connect, carrier=carrier)
     client = VerifierClient(f"127.0.0.1:{server.port}")
     try:
         yield client
@@ -79,11 +84,13 @@ async def verifying(target: Path, drafter: Path | None) -> AsyncIterator[Verifie
 
 
 @asynccontextmanager
-async def drafting(checkpoints: Checkpoints) -> AsyncIterator[DrafterClient]:
+async def drafting(
+    checkpoints: Checkpoints, carrier: Carrier = IN_CHUNKS
+) -> AsyncIterator[DrafterClient]:
     config = DrafterConfig(
         model=checkpoints.drafter, target=checkpoints.target, dtype="float32", prefill_rows=16
     )
-    server = await serve_drafter(config)
+    server = await serve_drafter(config, carrier)
     try:
         async with DrafterClient(f"127.0.0.1:{server.port}") as client:
             yield client
@@ -99,6 +106,7 @@ class Watched:
         self.change = change
         self.opens: list[Any] = []
         self.passed: list[Any] = []
+        self.rounds: list[Round] = []
         # Streams are lost with these messages.
         self.lose: set[int] = set()
 
@@ -123,6 +131,7 @@ class _Stream:
         return await self._stream.propose_ahead(request)
 
     async def verify(self, request: Round) -> Verdict:
+        self._port.rounds.append(request)
         verdict = self._port.change(await self._stream.verify(request))
         await self._pass(verdict)
         return verdict

@@ -6,7 +6,7 @@ import pytest
 from drafter_service.kv_slots import KVSlots
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import DraftBlock, Guess, SamplingParams
+from foredraft.types import DraftBlock, DraftOpened, Guess, SamplingParams
 from tests.support.drafters import (
     INFO,
     ScriptedLM,
@@ -32,7 +32,7 @@ def fed(model):
 
 def test_open_answers_with_the_model_and_its_longest_block():
     _, answer = engine_of(ScriptedLM(counting)).open(opening("s", (1,)))
-    assert answer == (INFO, 8)
+    assert answer == DraftOpened(INFO, 8)
 
 
 def test_many_sessions_share_one_pass_and_equal_one_by_one():

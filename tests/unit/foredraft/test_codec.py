@@ -18,11 +18,13 @@ from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import (
     MAX_DEADLINE_US,
     MAX_DRAFT,
+    MAX_FEATURES,
     MAX_FEATURES_WIDTH,
     MAX_LED_ROUNDS,
     MAX_OUTCOMES,
     MAX_PLAIN_STEPS,
     MAX_PREFIX,
+    MAX_REFERENCE,
 )
 from foredraft.ngram.tree import NgramParams
 from foredraft.types import (
@@ -44,6 +46,7 @@ from foredraft.types import (
     ProposeAhead,
     Round,
     SamplingParams,
+    Stored,
     Timings,
     TokenLogprobs,
     Verdict,
@@ -84,6 +87,7 @@ models = st.builds(
     mask_token_id=st.none() | u32,
 )
 features = st.binary(max_size=40)
+stores = st.just("") | words
 seconds = st.floats(0, 3600)
 prices = st.builds(Price, u32, seconds, seconds, seconds)
 proposals = st.sampled_from(Proposal)
@@ -199,7 +203,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
     (timings, common_codec.timings_to_pb, common_codec.timings_from_pb),
     (draft_opens(), drafter_codec.draft_open_to_pb, drafter_codec.draft_open_from_pb),
     (
-        st.builds(DraftOpened, models, st.integers(1, MAX_DRAFT)),
+        st.builds(DraftOpened, models, st.integers(1, MAX_DRAFT), stores),
         drafter_codec.draft_opened_to_pb,
         drafter_codec.draft_opened_from_pb,
     ),
@@ -229,6 +233,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.booleans(),
             *(st.text(max_size=20),) * 2,
             st.integers(0, 1),
+            stores,
         ),
         verifier_codec.verify_open_to_pb,
         verifier_codec.verify_open_from_pb,
@@ -264,6 +269,14 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
         st.builds(LeaseEnded, u32, st.sampled_from(LeaseFault)),
         lease_codec.lease_ended_to_pb,
         lease_codec.lease_ended_from_pb,
+    ),
+    (
+        st.binary(min_size=1, max_size=40)
+        | st.builds(
+            Stored, st.binary(min_size=1, max_size=MAX_REFERENCE), st.integers(1, MAX_FEATURES)
+        ),
+        common_codec.part_to_pb,
+        common_codec.part_from_pb,
     ),
     (rounds(), verifier_codec.round_to_pb, verifier_codec.round_from_pb),
     (verdicts(), verifier_codec.verdict_to_pb, verifier_codec.verdict_from_pb),

@@ -16,8 +16,11 @@ from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import InvalidRequest
 from foredraft.limits import (
     MAX_DRAFT,
+    MAX_FEATURES,
     MAX_FEATURES_WIDTH,
     MAX_PREFIX,
+    MAX_REFERENCE,
+    MAX_TENSOR_CHUNK,
 )
 from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2
 
@@ -160,6 +163,34 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         "params.warmup_proposal",
     ),
     (verifier_codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
+    (verifier_codec.verify_open_from_pb, verify_open(tensor_store="s" * 65), "tensor_store"),
+    (
+        drafter_codec.draft_opened_from_pb,
+        drafter_pb2.DraftOpened(max_draft_tokens=1, tensor_store="\n"),
+        "tensor_store",
+    ),
+    (common_codec.part_from_pb, common_pb2.FeatureChunk(), "features.data length"),
+    (
+        common_codec.part_from_pb,
+        common_pb2.FeatureChunk(data=bytes(MAX_TENSOR_CHUNK + 1)),
+        "features.data length",
+    ),
+    (
+        common_codec.part_from_pb,
+        common_pb2.FeatureChunk(data=b"a", reference=b"b", size=1),
+        "features",
+    ),
+    (
+        common_codec.part_from_pb,
+        common_pb2.FeatureChunk(reference=bytes(MAX_REFERENCE + 1), size=1),
+        "features.reference length",
+    ),
+    (common_codec.part_from_pb, common_pb2.FeatureChunk(reference=b"b"), "features.size"),
+    (
+        common_codec.part_from_pb,
+        common_pb2.FeatureChunk(reference=b"b", size=MAX_FEATURES + 1),
+        "features.size",
+    ),
     (
         common_codec.model_from_pb,
         common_pb2.ModelInfo(features_width=MAX_FEATURES_WIDTH + 1),

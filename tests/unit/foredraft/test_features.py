@@ -1,4 +1,4 @@
-"""Fused features as bytes: their check against torch, their chunks, what names their fusion."""
+"""Fused features as bytes: their check against torch, what names their fusion."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from foredraft import limits
 from foredraft.errors import InvalidRequest, WeightsError
 from foredraft.features.fusion import read_fusion
-from foredraft.features.wire import Chunks, check, is_finite, size, split
+from foredraft.features.wire import check, is_finite, size
 
 
 def test_every_bfloat16_is_judged_as_torch_judges_it() -> None:
@@ -43,32 +40,6 @@ def test_what_is_not_due_is_refused_by_name(data: bytes, message: str) -> None:
         check(data, 2, 3)
     assert refused.value.param == "features"
     check(bytes(size(2, 3)), 2, 3)
-
-
-@given(st.binary(max_size=50), st.integers(1, 12))
-def test_chunks_are_put_together_again(data: bytes, step: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MAX_FEATURES_CHUNK", step)
-        gathered = Chunks(most=len(data))
-        # Twice: the next message starts anew.
-        for _ in range(2):
-            chunks, last = split(data)
-            assert all(len(chunk) == step for chunk in chunks) and len(last) <= step
-            assert bool(last) == bool(data)
-            for chunk in chunks:
-                gathered.add(chunk)
-            assert gathered.end(last) == data
-
-
-def test_a_chunk_too_many_or_too_long_is_refused() -> None:
-    for chunks in ([b""], [bytes(limits.MAX_FEATURES_CHUNK + 1)], [bytes(5), bytes(4)]):
-        gathered = Chunks(most=8 if len(chunks) > 1 else limits.MAX_FEATURES)
-        with pytest.raises(InvalidRequest) as refused:
-            for chunk in chunks:
-                gathered.add(chunk)
-        assert refused.value.param == "features"
-    with pytest.raises(InvalidRequest):
-        Chunks(most=0).end(b"1")
 
 
 def test_a_checkpoint_without_a_fusion_is_refused(tmp_path: Path) -> None:

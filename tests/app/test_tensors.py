@@ -1,0 +1,179 @@
+"""Ray's object store as a carrier: between replicas of an application, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+import ray
+import torch
+
+from deployments.config import ServeFile, TensorConfig
+from deployments.serve.cluster import RunningCluster, running
+from deployments.serve.platform import object_content
+from deployments.serve.tensors import ObjectStore
+from foredraft.errors import TensorLost
+from foredraft.tensors.reference import seal
+from foredraft_align.drafter.start import drafter_config, drafter_from_target
+from tests.support.checkpoints import VOCABULARY, write_target
+from tests.support.cluster import post
+from tests.support.waiting import eventually
+
+EVERY = TensorConfig(same_node_mib=0, other_node_mib=0)
+
+
+@pytest.fixture(scope="module")
+def reading_features(
+    cluster: RunningCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningCluster]:
+    """An application beside the ring's own, whose drafter reads features from the store."""
+    folder = tmp_path_factory.mktemp("features")
+    target = write_target(folder / "target", "llama").folder
+    config = replace(drafter_config(target, 2, 12, 0, (0,)), shortlist_size=128)
+    model = drafter_from_target(config, target, tuple(range(0, VOCABULARY, 2))[:128], seed=0)
+    with torch.no_grad():
+        model.hidden_norm.weight.fill_(0.5)
+    drafter = folder / "drafter"
+    model.save(drafter)
+    args = {
+        "orchestrator": {"proposal": "tree", "adl": {"name": "fixed", "k": 6}},
+        "drafter": {"service": {"model": str(drafter), "target": str(target)}},
+        "verifier": {
+            "service": {
+                "model": str(target),
+                "kv_tokens": 4096,
+                "features": {"model": str(drafter)},
+            }
+        },
+        "tensors": EVERY.model_dump(),
+    }
+    entry = {
+        "name": "tensors",
+        "route_prefix": "/tensors",
+        "import_path": "deployments.app:build",
+        "args": args,
+    }
+    http = {"port": urlsplit(cluster.url).port}
+    with running(ServeFile.model_validate({"http_options": http, "applications": [entry]})) as app:
+        yield app
+
+
+async def health(of: RunningCluster) -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http, http.get(f"{of.url}/health") as answer:
+        found: dict[str, Any] = (await answer.json())["verifier"]
+        return found
+
+
+async def test_features_through_the_store_draft_and_change_no_token(
+    reading_features: RunningCluster,
+) -> None:
+    texts = []
+    for led in (0, 8):
+        for enabled in (False, True, True):
+            speculative = {"enabled": enabled, "verifier_led_rounds": led}
+            status, answer = await post(
+                reading_features,
+                {
+                    "prompt": "def mean(values):\n    return",
+                    "max_tokens": 40,
+                    "temperature": 0.8,
+                    "seed": 3,
+                    "ignore_eos": True,
+                    "return_token_ids": True,
+                    "speculative": speculative,
+                },
+            )
+            assert status == 200, answer
+            texts.append(answer["choices"][0]["token_ids"])
+            report = answer["metrics"]["speculative_decoding"]
+        assert report["num_spec_steps"] > 0
+        assert (await health(reading_features))["stored_tensors"] > 0
+    assert len(texts[0]) == 40 and all(text == texts[0] for text in texts)
+
+    async def freed() -> bool:
+        return (await health(reading_features))["stored_tensor_bytes"] == 0
+
+    # The sessions have ended.
+    await eventually(freed, every_s=0.1)
+
+
+class Replica:
+    """Another process of the cluster."""
+
+    def __init__(self) -> None:
+        self._store = ObjectStore(EVERY)
+
+    async def put(self, size: int) -> bytes | None:
+        return await self._store.put(bytes(size))
+
+    def put_pickled(self, path: str) -> bytes:
+        """Return a sealed reference to an object that would make a folder if unpickled."""
+
+        class Planted:
+            def __reduce__(self) -> Any:
+                return os.mkdir, (path,)
+
+        self._planted = ray.put(Planted())
+        return seal(self._store._key, object_content(self._planted))
+
+    def free(self, reference: bytes) -> dict[str, float]:
+        self._store.free([reference])
+        return self._store.stats()
+
+
+@pytest.fixture
+def replica(cluster: RunningCluster) -> Iterator[Any]:
+    made: Any = ray.remote(Replica)
+    actor = made.options(num_cpus=0).remote()
+    yield actor
+    ray.kill(actor)
+
+
+async def test_bytes_of_another_process_are_read_until_they_are_freed(replica: Any) -> None:
+    store = ObjectStore(EVERY)
+    for size in (10, 3 << 20):
+        reference = await replica.put.remote(size)
+        assert await store.get(reference, size) == bytes(size)
+        with pytest.raises(TensorLost):
+            await store.get(reference, size + 1)
+        assert (await replica.free.remote(reference))["stored_tensor_bytes"] == 0
+        with pytest.raises(TensorLost):
+            await store.get(reference, size)
+
+
+async def test_nothing_is_unpickled_and_no_forged_reference_is_followed(
+    replica: Any, tmp_path: Path
+) -> None:
+    store = ObjectStore(EVERY)
+    planted = tmp_path / "planted"
+    reference = await replica.put_pickled.remote(str(planted))
+    for size in (1, 100):
+        with pytest.raises(TensorLost):
+            await store.get(reference, size)
+    good = await replica.put.remote(100)
+    for forged in (good[:-1] + b"?", b"?" + good[1:], b"", bytes(600)):
+        with pytest.raises(TensorLost, match="not from this cluster"):
+            await store.get(forged, 100)
+    assert not planted.exists()
+
+
+async def test_what_a_lost_process_owned_is_lost_and_no_more(replica: Any) -> None:
+    store = ObjectStore(EVERY.model_copy(update={"timeout_s": 0.5}))
+    reference = await replica.put.remote(3 << 20)
+    ray.kill(replica)
+    with pytest.raises(TensorLost):
+        await store.get(reference, 3 << 20)
+
+
+async def test_beyond_its_bound_it_leaves_chunks(cluster: RunningCluster) -> None:
+    store = ObjectStore(EVERY.model_copy(update={"max_mib": 1}))
+    kept = await store.put(bytes(1 << 20))
+    assert kept is not None and await store.put(b"1") is None
+    store.free([kept, b"unknown"])
+    assert await store.put(b"1") is not None
