@@ -17,6 +17,7 @@ from deployments.config import ForedraftConfig, PoolConfig, located
 from deployments.ingress.openai.app import Ingress
 from deployments.serve.platform import check_environment
 from deployments.serve.replica import ModelServiceReplica
+from foredraft.rpc.config import LinkConfig
 from foredraft.strict import parse
 
 
@@ -32,18 +33,23 @@ def build(args: dict[str, Any]) -> Application:
         **_pool(config.ingress),
     ).bind(
         config,
-        drafters=_model_service("drafter", config.drafter, config.drafter.service),
+        drafters=_model_service(
+            "drafter", config.drafter, config.drafter.service, config.drafter.link
+        ),
         verifiers=_model_service(
             "verifier",
             config.verifier,
             config.verifier.service,
+            config.drafter.link,
             config.verifier.service.tensor_parallel,
         ),
     )
     return bound
 
 
-def _model_service(name: str, pool: PoolConfig, service: Any, ranks: int = 1) -> Application:
+def _model_service(
+    name: str, pool: PoolConfig, service: Any, link: LinkConfig, ranks: int = 1
+) -> Application:
     replica: Any = serve.deployment(ModelServiceReplica)
     options = _pool(pool)
     if ranks > 1:
@@ -52,7 +58,7 @@ def _model_service(name: str, pool: PoolConfig, service: Any, ranks: int = 1) ->
         options["placement_group_bundles"] = [bundle] * ranks
         options["placement_group_strategy"] = "PACK"
     bound: Application = replica.options(name=name, **options).bind(
-        f"{name}_service", service, pool.pin_cpus, pool.drain_s
+        f"{name}_service", service, pool.pin_cpus, pool.drain_s, link
     )
     return bound
 

@@ -20,6 +20,7 @@ from drafter_service.target_folder import with_target_folder as reading_target
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.gguf.smollm2 import fetched_models
 from foredraft.model_files import tokenizer_file
+from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
 from verifier_service.config import VerifierConfig
@@ -57,6 +58,9 @@ class PoolConfig(StrictModel):
 class DrafterPool(PoolConfig):
     """The drafter deployment."""
 
+    link: LinkConfig = Field(
+        default=NO_DELAY, description="Delay of every message to and from a drafter."
+    )
     service: DrafterConfig = Field(
         default=DrafterConfig(model=Path("models/embedded/drafter")),
         description="The service in each replica; its host is the replica's node.",
@@ -66,6 +70,9 @@ class DrafterPool(PoolConfig):
 class VerifierPool(PoolConfig):
     """The verifier deployment."""
 
+    link: LinkConfig = Field(
+        default=NO_DELAY, description="Delay of every message to and from a verifier."
+    )
     service: VerifierConfig = Field(
         default=VerifierConfig(model=Path("models/embedded/target")),
         description="The service in each replica; its host is the replica's node.",

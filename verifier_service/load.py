@@ -30,8 +30,9 @@ from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
 from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.fusion import FeatureFusion, load_fusion
-from verifier_service.models.measured_costs import measure_costs
+from verifier_service.models.paced import measured as with_pace
 from verifier_service.models.paged import Forward, PagedModel, warm_up
+from verifier_service.models.playback import PlaybackTarget, load_playback
 from verifier_service.models.port import TargetModel
 from verifier_service.models.quantization import quantizer
 from verifier_service.models.transformers_forward import TransformersForward, kv_shape, load_model
@@ -65,7 +66,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
     """
     prepare_threads(config)
     started = time.monotonic()
-    model: PagedModel | Leader
+    model: PagedModel | Leader | PlaybackTarget
     if meeting is not None:
         meeting.join(config.device)
         model = Leader(load_target(config))
@@ -73,6 +74,8 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         raise ConfigError("only a service starts ranks", param="tensor_parallel")
     else:
         model = load_target(config)
+    if config.recording is not None:
+        model = load_playback(config, model.info)
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
@@ -95,9 +98,9 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         overcommit=config.kv_overcommit,
     )
     choice = best_choice()
-    costs = measure_costs(model, choice, config.row_budget, time.perf_counter)
+    target, costs = with_pace(model, config.pace, choice, config.row_budget)
     return VerifierEngine(
-        model,
+        target,
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,

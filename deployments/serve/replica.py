@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ from deployments.observability.export import export_stats
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
 from drafter_service.client import DrafterClient
+from foredraft.rpc.config import LinkConfig
 from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -23,10 +25,16 @@ class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
 
     package is "drafter_service" or "verifier_service"; config is its own validated configuration.
+    link is that of the drafters, which a verifier asks itself.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, package: str, config: Any, pin_cpus: tuple[int, ...], drain_s: float
+        self,
+        package: str,
+        config: Any,
+        pin_cpus: tuple[int, ...],
+        drain_s: float,
+        link: LinkConfig,
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
@@ -38,7 +46,7 @@ class ModelServiceReplica:
         config = config.model_copy(update={"host": self._host})
         parts: dict[str, Any] = {}
         if package == "verifier_service":
-            parts["connect"] = DrafterClient
+            parts["connect"] = partial(DrafterClient, link=link)
             if config.tensor_parallel > 1:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)
