@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "foredraft_data"
 EMBEDDED_FILE = ROOT / "deployments" / "local.yaml"
 CHAT_FILE = ROOT / "deployments" / "smollm2.yaml"
+PACED_FILE = ROOT / "deployments" / "paced" / "h100_qwen3_8b.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
 

@@ -14,7 +14,7 @@ import aiohttp
 from bench.compare.workload import Mode
 from foredraft.client import Prompt, completion_body
 from foredraft.errors import Unavailable
-from foredraft_cli.prompts.held_out import sampling
+from foredraft.types import SamplingParams
 
 _TIMEOUT = aiohttp.ClientTimeout(total=600)
 _DATA, _DONE = b"data: ", b"data: [DONE]"
@@ -57,19 +57,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What every turn sends: prompts, the i-th with seed i, by so many clients at once."""
+    """What every turn sends: prompts, each with its sampling, by so many clients at once."""
 
     prompts: Sequence[Prompt]
+    samplings: Sequence[SamplingParams]
     clients: int
-    temperature: float
     max_tokens: int
 
     async def turn(self, http: aiohttp.ClientSession, url: str, mode: Mode) -> Turn:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
 
         async def answer(index: int, prompt: Prompt) -> Answer:
-            params = sampling(self.temperature, index)
-            body = completion_body(prompt, params, self.max_tokens, mode.options)
+            body = completion_body(prompt, self.samplings[index], self.max_tokens, mode.options)
             return await _streamed(http, url, body | {"stream": True})
 
         return await self.play(answer)

@@ -9,6 +9,7 @@ from drafter_service.models.playback import load_playback
 from drafter_service.models.port import BlockRequest, Capabilities, DiffusionLM
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.model_files import weights_hash
+from foredraft.pacing.config import Work
 from foredraft.pacing.pacer import Pacer
 from foredraft.pacing.recording import DRAFTER, Recording
 
@@ -27,8 +28,10 @@ class PacedDrafter:
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the model's candidates once a pass of these rows would have ended."""
         rows = sum(len(request.tokens) + request.num_slots for request in requests)
-        context = sum(request.start for request in requests)
-        with self._pacer.passing(rows, context, len(requests)):
+        work = Work(rows, sum(request.start for request in requests), len(requests))
+        # A draft's first pass may read its prefix, too; only chunks before that are prefill.
+        drafts = any(request.num_slots for request in requests)
+        with self._pacer.passing(work, work if drafts else Work(0, 0, 0)):
             return self._model.draft(requests)
 
     def gauges(self) -> dict[str, float]:

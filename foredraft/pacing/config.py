@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pydantic import Field
 
 from foredraft.strict import StrictModel
+
+
+class Work(NamedTuple):
+    """What a pass does: its rows, of so many sessions, which hold context tokens in all before."""
+
+    rows: float
+    context: float
+    sessions: float
 
 
 class PaceConfig(StrictModel):
@@ -41,11 +51,9 @@ class PaceConfig(StrictModel):
         "machine adds by itself is as small beside a pass as it is on the device's host.",
     )
 
-    def pass_s(self, rows: float, context: float, sessions: float) -> float:
-        """Return the seconds of a pass on the device, without the slowdown.
-
-        It has so many rows in all, of so many sessions that hold context tokens in all before them.
-        """
+    def pass_s(self, work: Work) -> float:
+        """Return the seconds of a pass on the device, without the slowdown."""
+        rows, context, sessions = work
         read = self.weight_bytes + self.kv_bytes_per_token * context
         reading_s = read / (self.bandwidth * self.bandwidth_fraction)
         computing_s = self.flops_per_token * rows / (self.peak_flops * self.flops_fraction)

@@ -9,6 +9,7 @@ of mask slots `drafts.n.tokens`, `drafts.n.log_q` [prefixes, n, M] and `drafts.n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Arrays = dict[str, "npt.NDArray[Any]"]
 
 TARGET, DRAFTER = "target", "drafter"
+_DRAFTS = re.compile(r"drafts\.([1-9]\d{0,3})\.tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from foredraft.pacing.config import PaceConfig
+from foredraft.pacing.config import PaceConfig, Work
 from foredraft.pacing.pacer import Pacer, SteppedClock
 from verifier_service.models.measured_costs import measure_costs
 from verifier_service.models.port import Segment, TargetModel
@@ -44,9 +44,9 @@ class PacedTarget:
 
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the model's logits once a pass of these rows would have ended."""
-        rows = sum(len(segment.tokens) for segment in segments)
-        context = sum(segment.start for segment in segments)
-        with self._pacer.passing(rows, context, len(segments)):
+        # Of a prefix that is read, not all rows are wanted.
+        rounds = [segment for segment in segments if segment.wanted == len(segment.tokens)]
+        with self._pacer.passing(_work(segments), _work(rounds)):
             return self._model.forward(segments)
 
     def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
@@ -56,6 +56,11 @@ class PacedTarget:
     def gauges(self) -> dict[str, float]:
         """Return the pacer's."""
         return self._pacer.gauges()
+
+
+def _work(segments: Sequence[Segment]) -> Work:
+    rows = sum(len(segment.tokens) for segment in segments)
+    return Work(rows, sum(segment.start for segment in segments), len(segments))
 
 
 def measured(
