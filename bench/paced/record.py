@@ -13,7 +13,6 @@ import numpy as np
 
 from deployments.config import ForedraftConfig
 from deployments.in_process import Engines, engines
-from drafter_service.config import DrafterConfig
 from drafter_service.load import load_model
 from drafter_service.models.port import BlockRequest, DiffusionLM
 from drafter_service.proposals.lattice import BlockScores
@@ -60,7 +59,7 @@ async def recorded(
             return path, found.texts()
         say(f"{plan.prompts} prompts at {len(plan.temperatures)} temperatures are recorded: {path}")
         texts = await _texts(loaded, plan)
-    write(path, texts, drafts(drafter, texts, plan.slots), hashes)
+    write(path, texts, drafts(load_model(drafter), texts, plan.slots), hashes)
     return path, texts
 
 
@@ -116,10 +115,12 @@ async def _texts(loaded: Engines, plan: RecordingPlan) -> list[RecordedText]:
 
 
 def drafts(
-    config: DrafterConfig, texts: Sequence[RecordedText], numbers_of_slots: Sequence[int]
+    model: DiffusionLM, texts: Sequence[RecordedText], numbers_of_slots: Sequence[int]
 ) -> Arrays:
-    """Return a drafter's candidates after each prefix of the texts that the target continued."""
-    model = load_model(config)
+    """Return a drafter's candidates after each prefix of the texts that the target continued.
+
+    Raise ConfigError for more mask slots than it has.
+    """
     most = model.capabilities.max_mask_slots
     if max(numbers_of_slots) > most:
         raise ConfigError(f"the drafter has {most} mask slots", param="slots")

@@ -171,12 +171,12 @@ async def _turn(http: aiohttp.ClientSession, url: str, traffic: Traffic, mode: M
     before, cpu_before = await _gauges(http, url), cpu_times()
     turn = await traffic.turn(http, url, mode)
     cpu_after, after = cpu_times(), await _gauges(http, url)
-    rises = [
+    verifier, drafter = (
         {name: now[name] - then[name] for name in _GAUGES}
         for then, now in zip(before, after, strict=True)
-    ]
+    )
     busy, total = (b - a for a, b in zip(cpu_before, cpu_after, strict=True))
-    return PacedTurn(turn, *rises, busy / total if total else 0.0)
+    return PacedTurn(turn, verifier, drafter, busy / total if total else 0.0)
 
 
 async def _gauges(http: aiohttp.ClientSession, url: str) -> list[dict[str, float]]:

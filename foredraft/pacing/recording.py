@@ -78,7 +78,7 @@ def write(
 ) -> None:
     """Write a recording; the hashes are of the models in the roles TARGET and DRAFTER."""
     continuations(texts)
-    arrays = {
+    arrays: Arrays = {
         "tokens": np.array([token for text in texts for token in text.tokens], dtype=np.int32),
         "lengths": np.array([(t.prompt_len, len(t.tokens)) for t in texts], dtype=np.int32),
         "sampling": np.array([(t.temperature, t.seed) for t in texts], dtype=np.float64),
