@@ -185,7 +185,7 @@ def paced(
         slowdown=slowdown,
     )
     points = asyncio.run(
-        measure(read(config), chosen, RESULTS, lambda line: typer.echo(line, err=True))
+        measure(read(config), chosen, RESULTS.absolute(), lambda line: typer.echo(line, err=True))
     )
     found = {"rows": [asdict(point) for point in points]}
     _report("paced", as_paced_table(points), found, json_file)

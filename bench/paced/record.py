@@ -53,7 +53,7 @@ async def recorded(
         target = loaded.target
         hashes[TARGET] = target.weights_hash
         key = hashlib.sha256(repr((hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
-        path = folder.absolute() / f"recording-{key}.safetensors"
+        path = folder / f"recording-{key}.safetensors"
         if path.exists():
             found = Recording(path, TARGET, target.name, target.weights_hash, target.vocab_size)
             return path, found.texts()
