@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
+from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash
 from foredraft.types import ModelInfo
 from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
@@ -21,7 +21,7 @@ from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models import numerics
 from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
-from verifier_service.models.checkpoint import load_config, longest_text, windows
+from verifier_service.models.checkpoint import load_config, longest_text, target_hash, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
 from verifier_service.models.compiled.forward import NativeForward, fits_native
 from verifier_service.models.compiled.panels import PanelCaches
@@ -148,7 +148,7 @@ def load_target(config: VerifierConfig) -> PagedModel:
         tokenizer_hash=tokenizer_hash(config.model),
         numerics="unmeasured",
         name=config.name or config.model.name,
-        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
+        weights_hash=target_hash(config),
         features_hash=fusion.hash if fusion else "",
         features_width=fusion.width if fusion else 0,
         eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),

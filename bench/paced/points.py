@@ -44,11 +44,12 @@ class Modelled(NamedTuple):
 class PacedPoint:
     """Plain decoding and Foredraft in turn, paced; medians over turns, tokens/s of the device.
 
-    of_ideal and plain_of_ideal are the shares of the module's ideal. verify_ms and draft_ms are the
-    mean modelled passes of Foredraft's turns, in ms of the device; verifying and drafting the
-    shares of the time in which they ran. late is the share of both services' passes whose own work
-    took longer than was modelled, overrun what passes took longer, for each second modelled. cpu is
-    the busy share of this machine's cores. link_ms is the delay each way between verifier and
+    of_ideal and plain_of_ideal are the shares of the module's ideal. in_flight is N,
+    rounds_per_pass how many of these sessions share one of the verifier's passes. verify_ms and
+    draft_ms are the mean modelled passes of Foredraft's turns, in ms of the device; verifying and
+    drafting the shares of the time in which they ran. late is the share of both services' passes
+    whose own work took longer than was modelled, overrun what passes took longer, for each second
+    modelled. cpu is the busy share of this machine's cores. link_ms is the delay each way to the
     drafter, in ms of the device.
     """
 
@@ -67,6 +68,8 @@ class PacedPoint:
     plain_of_ideal: float
     tokens_per_round: float
     rows_per_round: float
+    in_flight: float
+    rounds_per_pass: float
     verify_ms: float
     draft_ms: float
     verifying: float
@@ -124,6 +127,8 @@ def paced_point(
         plain_of_ideal=median(share_of_ideal(each, modelled, slowdown) for each in plain),
         tokens_per_round=_mean(tokens, verifier["paced_rounds"]),
         rows_per_round=_mean(verifier["round_rows"], verifier["paced_rounds"]),
+        in_flight=median(in_flight(each.turn) for each in foredraft),
+        rounds_per_pass=_mean(verifier["paced_rounds"], verifier["paced_passes"]),
         verify_ms=1e3 * _mean(verifier["modelled_s"], verifier["paced_passes"]) / slowdown,
         draft_ms=1e3 * _mean(drafter["modelled_s"], drafter["paced_passes"]) / slowdown,
         verifying=verifier["modelled_s"] / seconds,
@@ -137,8 +142,7 @@ def paced_point(
 
 def share_of_ideal(found: PacedTurn, modelled: Modelled, slowdown: float) -> float:
     """Return the ideal's seconds for a turn over those that it took."""
-    flight_s = sum(answer.chunks[-1] - answer.sent for answer in found.turn.answers)
-    sessions = flight_s / found.turn.seconds
+    sessions = in_flight(found.turn)
     rounds = found.verifier["paced_rounds"]
     pass_s = max(
         modelled.verifier.pass_s(_round(found.verifier, sessions)),
@@ -148,6 +152,11 @@ def share_of_ideal(found: PacedTurn, modelled: Modelled, slowdown: float) -> flo
     )
     ideal_s = slowdown * pass_s * rounds / sessions + found.verifier["prefill_s"]
     return ideal_s / found.turn.seconds
+
+
+def in_flight(turn: Turn) -> float:
+    """Return how many requests of a turn were under way on average."""
+    return sum(answer.chunks[-1] - answer.sent for answer in turn.answers) / turn.seconds
 
 
 def total(gauges: Sequence[Gauges]) -> dict[str, float]:
@@ -173,14 +182,15 @@ def as_markdown(points: Sequence[PacedPoint]) -> str:
         "device; every second of it took `slowdown` seconds here.\n\n"
         "| model | temperature | sessions | slowdown | link, ms | run-ahead | plain, tokens/s "
         "| Foredraft, tokens/s | against plain | of the ideal (plain) | tokens, rows a round "
-        "| passes, ms: verify, draft | busy: verifier, drafter | late passes, overrun | CPU "
-        "| identical |\n" + "|---" * 16 + "|\n"
+        "| in flight, rounds a pass | passes, ms: verify, draft | busy: verifier, drafter "
+        "| late passes, overrun | CPU | identical |\n" + "|---" * 17 + "|\n"
     )
     return head + "".join(
         f"| {p.model} | {p.temperature:g} | {p.sessions} | {p.slowdown:g} | {p.link_ms:g} "
         f"| {'on' if p.run_ahead else 'off'} | {p.plain:.0f} | {p.foredraft:.0f} | {p.ratio:.2f}x "
         f"| {p.of_ideal:.2f} ({p.plain_of_ideal:.2f}) "
         f"| {p.tokens_per_round:.2f}, {p.rows_per_round:.1f} "
+        f"| {p.in_flight:.1f}, {p.rounds_per_pass:.1f} "
         f"| {p.verify_ms:.2f}, {p.draft_ms:.2f} | {p.verifying:.0%}, {p.drafting:.0%} "
         f"| {p.late:.1%}, {p.overrun:.1%} | {p.cpu:.0%} | {p.identical:.0%} |\n"
         for p in points

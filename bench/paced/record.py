@@ -46,20 +46,22 @@ async def recorded(
 
     Raise ConfigError for one that cannot be used.
     """
+    # Imported here: transformers takes seconds, and the command line's help needs none of it.
+    from verifier_service.models.checkpoint import load_config, target_hash
+
+    target, drafter = config.verifier.service, config.drafter.service
+    hashes = {TARGET: target_hash(target), DRAFTER: weights_hash(drafter.model)}
+    key = hashlib.sha256(repr((hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
+    path = folder / f"recording-{key}.safetensors"
+    if path.exists():
+        vocab_size = load_config(target.model).get_text_config().vocab_size
+        return path, Recording(path, TARGET, "target", hashes[TARGET], vocab_size).texts()
+    say(f"{plan.prompts} prompts at {len(plan.temperatures)} temperatures are recorded: {path}")
     config = without_pace(config)
-    drafter = config.drafter.service
-    hashes = {DRAFTER: weights_hash(drafter.model)}
     async with engines(config) as loaded:
-        target = loaded.target
-        hashes[TARGET] = target.weights_hash
-        key = hashlib.sha256(repr((hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
-        path = folder / f"recording-{key}.safetensors"
-        if path.exists():
-            found = Recording(path, TARGET, target.name, target.weights_hash, target.vocab_size)
-            return path, found.texts()
-        say(f"{plan.prompts} prompts at {len(plan.temperatures)} temperatures are recorded: {path}")
         texts = await _texts(loaded, plan)
-    write(path, texts, drafts(load_model(drafter), texts, plan.slots), hashes)
+    model = load_model(config.drafter.service)
+    write(path, texts, drafts(model, texts, plan.slots), hashes)
     return path, texts
 
 
@@ -67,8 +69,10 @@ def without_pace(config: ForedraftConfig) -> ForedraftConfig:
     """Return the configuration of the real models."""
     real = {"pace": None, "recording": None}
     drafter = config.drafter.service.model_copy(update=real)
-    # Another room than for what is played back: here a token's KV is not one number.
+    # Another room than for what is played back: here a token's KV is not one number. Of several
+    # threads each would wait for the slowest, where others use the machine.
     sizes = {"kv_tokens": 32768, "max_sessions": 64, "row_budget": 256, "prefill_rows": 64}
+    sizes["threads"] = 1
     verifier = config.verifier.service.model_copy(update=real | sizes)
     return config.model_copy(
         update={

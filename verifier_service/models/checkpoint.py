@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig
 
 from foredraft.errors import WeightsError
-from foredraft.model_files import expand_compressed
+from foredraft.model_files import expand_compressed, weights_hash
+
+if TYPE_CHECKING:
+    from verifier_service.config import VerifierConfig
 
 # These rotary embeddings change with the longest sequence of a batch, so neighbours would show.
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -34,6 +37,11 @@ def load_config(path: Path) -> Any:
         raise WeightsError("the model directory has no safetensors files")
     expand_compressed(config)
     return config
+
+
+def target_hash(config: VerifierConfig) -> str:
+    """Return the digest of a target's weights and of what it computes them in."""
+    return weights_hash(config.model, f"{config.dtype} {config.quantization}")
 
 
 def longest_text(config: Any) -> int:
