@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash
+from foredraft.model_files import tokenizer_file
 from foredraft.types import ModelInfo
 from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
@@ -21,7 +21,7 @@ from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models import numerics
 from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
-from verifier_service.models.checkpoint import load_config, longest_text, target_hash, windows
+from verifier_service.models.checkpoint import describe, load_config, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
 from verifier_service.models.compiled.forward import NativeForward, fits_native
 from verifier_service.models.compiled.panels import PanelCaches
@@ -72,10 +72,10 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         model = Leader(load_target(config))
     elif config.tensor_parallel > 1:
         raise ConfigError("only a service starts ranks", param="tensor_parallel")
+    elif config.recording is not None:
+        model = load_playback(config)
     else:
         model = load_target(config)
-    if config.recording is not None:
-        model = load_playback(config, model.info)
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
@@ -141,18 +141,8 @@ def load_target(config: VerifierConfig) -> PagedModel:
         quantize=quantizer(config),
     )
     fusion = load_features(config, model)
-    vocab_size = model.config.get_text_config().vocab_size
-    info = ModelInfo(
-        vocab_size=vocab_size,
-        max_len=longest_text(model.config),
-        tokenizer_hash=tokenizer_hash(config.model),
-        numerics="unmeasured",
-        name=config.name or config.model.name,
-        weights_hash=target_hash(config),
-        features_hash=fusion.hash if fusion else "",
-        features_width=fusion.width if fusion else 0,
-        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
-    )
+    features = (fusion.hash, fusion.width) if fusion else ("", 0)
+    info = describe(config, model.config, *features)
     # Compiled code knows no windows.
     seen = windows(model.config)
     # Each rank has a device of its own.

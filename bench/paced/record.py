@@ -47,15 +47,16 @@ async def recorded(
     Raise ConfigError for one that cannot be used.
     """
     # Imported here: transformers takes seconds, and the command line's help needs none of it.
-    from verifier_service.models.checkpoint import load_config, target_hash
+    from verifier_service.models.checkpoint import describe, load_config
 
     target, drafter = config.verifier.service, config.drafter.service
-    hashes = {TARGET: target_hash(target), DRAFTER: weights_hash(drafter.model)}
+    info = describe(target, load_config(target.model))
+    hashes = {TARGET: info.weights_hash, DRAFTER: weights_hash(drafter.model)}
     key = hashlib.sha256(repr((hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
     path = folder / f"recording-{key}.safetensors"
     if path.exists():
-        vocab_size = load_config(target.model).get_text_config().vocab_size
-        return path, Recording(path, TARGET, "target", hashes[TARGET], vocab_size).texts()
+        recording = Recording(path, TARGET, info.name, info.weights_hash, info.vocab_size)
+        return path, recording.texts()
     say(f"{plan.prompts} prompts at {len(plan.temperatures)} temperatures are recorded: {path}")
     config = without_pace(config)
     async with engines(config) as loaded:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from transformers import AutoConfig
 
 from foredraft.errors import WeightsError
-from foredraft.model_files import expand_compressed, weights_hash
+from foredraft.model_files import eos_token_ids, expand_compressed, tokenizer_hash, weights_hash
+from foredraft.types import ModelInfo
 
 if TYPE_CHECKING:
     from verifier_service.config import VerifierConfig
@@ -39,9 +40,22 @@ def load_config(path: Path) -> Any:
     return config
 
 
-def target_hash(config: VerifierConfig) -> str:
-    """Return the digest of a target's weights and of what it computes them in."""
-    return weights_hash(config.model, f"{config.dtype} {config.quantization}")
+def describe(
+    config: VerifierConfig, checkpoint: Any, features_hash: str = "", features_width: int = 0
+) -> ModelInfo:
+    """Return a target's description by its transformers configuration; numerics are unmeasured."""
+    vocab_size = checkpoint.get_text_config().vocab_size
+    return ModelInfo(
+        vocab_size=vocab_size,
+        max_len=longest_text(checkpoint),
+        tokenizer_hash=tokenizer_hash(config.model),
+        numerics="unmeasured",
+        name=config.name or config.model.name,
+        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
+        features_hash=features_hash,
+        features_width=features_width,
+        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
+    )
 
 
 def longest_text(config: Any) -> int:

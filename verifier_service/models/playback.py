@@ -16,6 +16,7 @@ from foredraft.decoding.prefix import EMPTY_PREFIX_HASH, extend_hash
 from foredraft.errors import ConfigError
 from foredraft.pacing.recording import TARGET, Recording, continuations
 from verifier_service.kv.block_pool import BlockPool
+from verifier_service.models.checkpoint import describe, load_config
 from verifier_service.models.port import Segment
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class PlaybackTarget:
         return blocks[row // size] * size + row % size
 
 
-def load_playback(config: VerifierConfig, info: ModelInfo) -> PlaybackTarget:
+def load_playback(config: VerifierConfig) -> PlaybackTarget:
     """Return the target of the configured recording, described as the model that was recorded.
 
     Raise ConfigError for a recording that cannot be used.
@@ -90,6 +91,7 @@ def load_playback(config: VerifierConfig, info: ModelInfo) -> PlaybackTarget:
     if config.features is not None or config.tensor_parallel > 1:
         raise ConfigError("a recording has one rank and no features", param="recording")
     assert config.recording is not None
+    info = describe(config, load_config(config.model))
     try:
         recording = Recording(
             config.recording, TARGET, info.name, info.weights_hash, info.vocab_size

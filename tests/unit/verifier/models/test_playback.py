@@ -116,4 +116,4 @@ def test_a_paced_models_costs_are_the_modelled_ones() -> None:
 def test_a_recording_goes_with_one_rank() -> None:
     config = VerifierConfig(model=Path(), recording=Path("r"), tensor_parallel=2)
     with pytest.raises(ConfigError, match="one rank"):
-        load_playback(config, CountingModel().info)
+        load_playback(config)
