@@ -62,7 +62,7 @@ def playback(text: tuple[int, ...], sampling: SamplingParams) -> PlaybackTarget:
 
 
 def engine_of(model: PlaybackTarget) -> VerifierEngine:
-    return VerifierEngine(model, kv_of(model))  # type: ignore[arg-type]
+    return VerifierEngine(model, kv_of(model))
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(), SAMPLED, SamplingParams(3.0, seed=1)])
