@@ -28,7 +28,9 @@ class PacedDrafter:
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the model's candidates once a pass of these rows would have ended."""
         rows = sum(len(request.tokens) + request.num_slots for request in requests)
-        work = Work(rows, sum(request.start for request in requests), len(requests))
+        # Blocks after one prefix, for several outcomes, read it once.
+        context = sum(request.start for request in requests if request.prefix_slot is None)
+        work = Work(rows, context, len(requests))
         # A draft's first pass may read its prefix, too; only chunks before that are prefill.
         drafts = any(request.num_slots for request in requests)
         with self._pacer.passing(work, work if drafts else Work(0, 0, 0)):

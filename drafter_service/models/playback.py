@@ -59,8 +59,8 @@ class PlaybackDrafter:
         return [self._scores(request) for request in requests]
 
     def _scores(self, request: BlockRequest) -> BlockScores:
-        hashes = self._hashes.setdefault(request.slot, [])
-        del hashes[request.start :]
+        shared = request.slot if request.prefix_slot is None else request.prefix_slot
+        hashes = self._hashes[request.slot] = self._hashes.get(shared, [])[: request.start]
         before = hashes[-1] if hashes else EMPTY_PREFIX_HASH
         for token in request.tokens:
             before = extend_hash(before, (token,))

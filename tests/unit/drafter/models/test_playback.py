@@ -51,6 +51,14 @@ def test_it_proposes_what_was_recorded_however_the_prefix_came(tmp_path: Path, s
                 same(found, expected)
 
 
+def test_a_branch_goes_on_from_another_slots_prefix(tmp_path: Path) -> None:
+    played = playback(tmp_path)
+    [whole] = played.draft([BlockRequest(0, 0, TEXT[:7], 5)])
+    own = BlockRequest(1, 0, TEXT[:6], 5)
+    _, branch = played.draft([own, BlockRequest(3, 5, TEXT[5:7], 5, prefix_slot=1)])
+    same(branch, whole)
+
+
 def test_a_block_between_two_recorded_ones_begins_as_the_longer(tmp_path: Path) -> None:
     played = playback(tmp_path)
     [shorter, longer] = [played.draft([BlockRequest(0, 0, TEXT[:5], n)])[0] for n in (3, 5)]
