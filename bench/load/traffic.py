@@ -57,12 +57,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What every turn sends: prompts, each with its sampling, by so many clients at once."""
+    """What every turn sends: prompts, each with its sampling, by so many clients at once.
+
+    Each client begins stagger_s after the one before.
+    """
 
     prompts: Sequence[Prompt]
     samplings: Sequence[SamplingParams]
     clients: int
     max_tokens: int
+    stagger_s: float = 0.0
 
     async def turn(self, http: aiohttp.ClientSession, url: str, mode: Mode) -> Turn:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
@@ -78,15 +82,16 @@ class Traffic:
         waiting = list(enumerate(self.prompts))[::-1]
         answers: dict[int, Answer] = {}
 
-        async def client() -> None:
+        async def client(number: int) -> None:
+            await asyncio.sleep(number * self.stagger_s)
             while waiting:
                 index, prompt = waiting.pop()
                 answers[index] = await answer(index, prompt)
 
         began = time.perf_counter()
         async with asyncio.TaskGroup() as clients:
-            for _ in range(self.clients):
-                clients.create_task(client())
+            for number in range(self.clients):
+                clients.create_task(client(number))
         seconds = time.perf_counter() - began
         return Turn(tuple(answers[index] for index in range(len(self.prompts))), seconds)
 
