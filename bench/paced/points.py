@@ -79,6 +79,16 @@ class PacedPoint:
     cpu: float
     identical: float
 
+    @property
+    def closed_form(self) -> tuple[float, float]:
+        """Tokens/s of one session if each round takes drafting, verifying and the link both ways in
+        turn; and if the draft is always made, and sent, while the round before is verified
+        (arXiv 2606.25091).
+        """
+        away_ms = self.draft_ms + 2 * self.link_ms
+        tokens = 1e3 * self.tokens_per_round
+        return tokens / (self.verify_ms + away_ms), tokens / max(self.verify_ms, away_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -175,19 +185,27 @@ def _mean(whole: float, count: float) -> float:
     return whole / count if count else 0.0
 
 
+def _closed_form(point: PacedPoint) -> str:
+    """Return the closed form, which is of one session."""
+    if point.sessions > 1:
+        return "-"
+    return ", ".join(f"{each:.0f}" for each in point.closed_form)
+
+
 def as_markdown(points: Sequence[PacedPoint]) -> str:
     """Return the points as a Markdown table, with what it does not measure."""
     head = (
         "Modelled devices: these measure Foredraft, not a GPU. Times and tokens/s are of the "
         "device; every second of it took `slowdown` seconds here.\n\n"
         "| model | temperature | sessions | slowdown | link, ms | run-ahead | plain, tokens/s "
-        "| Foredraft, tokens/s | against plain | of the ideal (plain) | tokens, rows a round "
+        "| Foredraft, tokens/s | closed form: in turn, overlapped | against plain | of the ideal (plain) | tokens, rows a round "
         "| in flight, rounds a pass | passes, ms: verify, draft | busy: verifier, drafter "
-        "| late passes, overrun | CPU | identical |\n" + "|---" * 17 + "|\n"
+        "| late passes, overrun | CPU | identical |\n" + "|---" * 18 + "|\n"
     )
     return head + "".join(
         f"| {p.model} | {p.temperature:g} | {p.sessions} | {p.slowdown:g} | {p.link_ms:g} "
-        f"| {'on' if p.run_ahead else 'off'} | {p.plain:.0f} | {p.foredraft:.0f} | {p.ratio:.2f}x "
+        f"| {'on' if p.run_ahead else 'off'} | {p.plain:.0f} | {p.foredraft:.0f} "
+        f"| {_closed_form(p)} | {p.ratio:.2f}x "
         f"| {p.of_ideal:.2f} ({p.plain_of_ideal:.2f}) "
         f"| {p.tokens_per_round:.2f}, {p.rows_per_round:.1f} "
         f"| {p.in_flight:.1f}, {p.rounds_per_pass:.1f} "

@@ -47,7 +47,7 @@ class PacedPlan:
     temperatures: tuple[float, ...] = TEMPERATURES
     links_ms: tuple[float, ...] = ()
     turns: int = 2
-    slowdowns: tuple[tuple[int, float], ...] = ((1, 10), (8, 20), (32, 50), (256, 200))
+    slowdowns: tuple[tuple[int, float], ...] = ((8, 20), (32, 50), (256, 100))
     slowdown: float | None = None
     recording: RecordingPlan = field(default=RecordingPlan())
 

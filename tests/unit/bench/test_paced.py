@@ -65,7 +65,17 @@ def test_the_ideal_shares_each_pass_among_all_sessions_and_overlaps_drafts() -> 
     assert found.late == pytest.approx(3 / 400)
     assert found.identical == 1.0
     table = as_markdown([found])
-    assert "not a GPU" in table and "| model | 0 | 2 | 10 | 0 | on | 50 | 200 | 4.00x |" in table
+    assert (
+        "not a GPU" in table and "| model | 0 | 2 | 10 | 0 | on | 50 | 200 | - | 4.00x |" in table
+    )
+
+
+def test_the_closed_form_is_of_one_session() -> None:
+    ours = turn(1.0, 10, gauges(50, 50, 500, 0.5), gauges(50, 50, 900, 0.25))
+    found = paced_point(Setting("m", 1, 0.0, 10, 2.0), Modelled(PACE, HALF), [ours], [ours])
+    # 0.4 tokens a round of 1 ms and 0.5 ms, 4 ms on the link.
+    assert found.closed_form == pytest.approx((400 / 5.5, 400 / 4.5))
+    assert "| 73, 89 |" in as_markdown([found])
 
 
 def test_where_drafting_takes_longer_the_ideal_is_the_drafters() -> None:
