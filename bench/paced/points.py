@@ -198,7 +198,8 @@ def as_markdown(points: Sequence[PacedPoint]) -> str:
         "Modelled devices: these measure Foredraft, not a GPU. Times and tokens/s are of the "
         "device; every second of it took `slowdown` seconds here.\n\n"
         "| model | temperature | sessions | slowdown | link, ms | run-ahead | plain, tokens/s "
-        "| Foredraft, tokens/s | closed form: in turn, overlapped | against plain | of the ideal (plain) | tokens, rows a round "
+        "| Foredraft, tokens/s | closed form: in turn, overlapped | against plain "
+        "| of the ideal (plain) | tokens, rows a round "
         "| in flight, rounds a pass | passes, ms: verify, draft | busy: verifier, drafter "
         "| late passes, overrun | CPU | identical |\n" + "|---" * 18 + "|\n"
     )
