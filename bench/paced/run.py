@@ -141,7 +141,7 @@ def traffic_of(texts: Sequence[RecordedText], setting: Setting, requests: int) -
         setting.sessions,
         max(len(text.answer) for text in there),
         # Serve chooses a replica for so many requests a second here.
-        stagger_s=0.02 if setting.sessions > 64 else 0.0,
+        stagger_s=0.1 if setting.sessions > 64 else 0.0,
     )
 
 
