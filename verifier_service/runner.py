@@ -66,14 +66,9 @@ class Rounds:
 
         kv_used is what sessions have reserved, of kv_total; kv_shared how many tokens were not
         read because another session had; all three in tokens. preempted counts sessions that lost
-<<<<<<< HEAD
         their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
         all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
-        bought. price_... are the seconds that the last verdict said.
-=======
-        their KV to another one, corrupted rounds whose logits were not finite. A paced model adds
-        its own.
->>>>>>> 459b4df (Paced engines: passes take the time of a modelled device, decisions are played back, links can be delayed)
+        bought. price_... are the seconds that the last verdict said. A paced model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price
         return {
@@ -84,7 +79,6 @@ class Rounds:
             "preempted": float(self.engine.preempted),
             "rounds": float(self._rounds),
             "corrupted": float(self.engine.corrupted),
-<<<<<<< HEAD
             "passes": float(counts.passes),
             "pass_s": counts.seconds,
             "rows": float(counts.rows),
@@ -93,9 +87,7 @@ class Rounds:
             "price_pass_s": price.pass_s,
             "price_row_s": price.row_s,
             "price_draft_s": price.draft_s,
-=======
             **pace_gauges(self.engine.model),
->>>>>>> 459b4df (Paced engines: passes take the time of a modelled device, decisions are played back, links can be delayed)
         }
 
 

@@ -82,7 +82,13 @@ def paced(
         services[name] = pool.model_copy(update={"service": service})
     link = LinkConfig(delay_ms=slowdown * link_ms)
     services["drafter"] = services["drafter"].model_copy(update={"link": link})
-    deadlines = ("draft_deadline_ms", "drafter_timeout_s", "verify_timeout_s", "open_timeout_s")
+    deadlines = (
+        "draft_deadline_ms",
+        "drafter_timeout_s",
+        "verify_timeout_s",
+        "open_timeout_s",
+        "stream_interval_ms",
+    )
     orchestrator = args.orchestrator.model_copy(
         update={name: slowdown * getattr(args.orchestrator, name) for name in deadlines}
         | ({} if run_ahead else {"run_ahead_min_hit_rate": 1.0})
