@@ -87,10 +87,12 @@ def paced(
         "drafter_timeout_s",
         "verify_timeout_s",
         "open_timeout_s",
-        "stream_interval_ms",
     )
+    # As long as it may be.
+    interval_ms = min(1000.0, slowdown * args.orchestrator.stream_interval_ms)
     orchestrator = args.orchestrator.model_copy(
         update={name: slowdown * getattr(args.orchestrator, name) for name in deadlines}
+        | {"stream_interval_ms": interval_ms}
         | ({} if run_ahead else {"run_ahead_min_hit_rate": 1.0})
     )
     changed = args.model_copy(update=services | {"orchestrator": orchestrator})
