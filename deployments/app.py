@@ -13,7 +13,7 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
-from deployments.config import ForedraftConfig, PoolConfig, TensorConfig, located
+from deployments.config import ForedraftConfig, PoolConfig, located
 from deployments.ingress.openai.app import Ingress
 from deployments.serve.platform import check_environment
 from deployments.serve.replica import ModelServiceReplica
@@ -32,12 +32,12 @@ def build(args: dict[str, Any]) -> Application:
         **_pool(config.ingress),
     ).bind(
         config,
-        drafters=_model_service("drafter", config.drafter, config.drafter.service, config.tensors),
+        drafters=_model_service("drafter", config.drafter, config.drafter.service, config),
         verifiers=_model_service(
             "verifier",
             config.verifier,
             config.verifier.service,
-            config.tensors,
+            config,
             config.verifier.service.tensor_parallel,
         ),
     )
@@ -45,7 +45,7 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def _model_service(
-    name: str, pool: PoolConfig, service: Any, tensors: TensorConfig, ranks: int = 1
+    name: str, pool: PoolConfig, service: Any, config: ForedraftConfig, ranks: int = 1
 ) -> Application:
     replica: Any = serve.deployment(ModelServiceReplica)
     options = _pool(pool)
@@ -55,7 +55,12 @@ def _model_service(
         options["placement_group_bundles"] = [bundle] * ranks
         options["placement_group_strategy"] = "PACK"
     bound: Application = replica.options(name=name, **options).bind(
-        f"{name}_service", service, pool.pin_cpus, pool.drain_s, tensors
+        f"{name}_service",
+        service,
+        pool.pin_cpus,
+        pool.drain_s,
+        config.tensors,
+        config.drafter.link,
     )
     return bound
 

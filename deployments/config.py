@@ -20,6 +20,7 @@ from drafter_service.target_folder import with_target_folder as reading_target
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.gguf.smollm2 import fetched_models
 from foredraft.model_files import tokenizer_file
+from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
 from verifier_service.config import VerifierConfig
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "foredraft_data"
 EMBEDDED_FILE = ROOT / "deployments" / "local.yaml"
 CHAT_FILE = ROOT / "deployments" / "smollm2.yaml"
+PACED_FILE = ROOT / "deployments" / "paced" / "h100_qwen3_8b.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
 
 
@@ -85,6 +87,9 @@ class TensorConfig(StrictModel):
 class DrafterPool(PoolConfig):
     """The drafter deployment."""
 
+    link: LinkConfig = Field(
+        default=NO_DELAY, description="Delay of every message to and from a drafter."
+    )
     service: DrafterConfig = Field(
         default=DrafterConfig(model=Path("models/embedded/drafter")),
         description="The service in each replica; its host is the replica's node.",
@@ -94,6 +99,9 @@ class DrafterPool(PoolConfig):
 class VerifierPool(PoolConfig):
     """The verifier deployment."""
 
+    link: LinkConfig = Field(
+        default=NO_DELAY, description="Delay of every message to and from a verifier."
+    )
     service: VerifierConfig = Field(
         default=VerifierConfig(model=Path("models/embedded/target")),
         description="The service in each replica; its host is the replica's node.",

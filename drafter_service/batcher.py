@@ -12,6 +12,7 @@ from typing import Any
 
 from drafter_service.engine import DrafterEngine
 from foredraft.errors import ForedraftError, Overloaded
+from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, ProposeAhead
 
@@ -137,6 +138,7 @@ class Proposals:
             "blocks_ahead": float(self._ahead),
             "ahead_dropped": float(self._dropped),
             "evictions": float(self.engine.evictions),
+            **pace_gauges(self.engine.model),
         }
 
     def _close_ended(self) -> None:

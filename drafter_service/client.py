@@ -15,6 +15,7 @@ from foredraft.codec import drafter as codec
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
 from foredraft.rpc.client import ClientStream, ServiceClient
+from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender, chunked
 from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
@@ -161,9 +162,13 @@ class DrafterClient(ServiceClient[DrafterStream]):
     """Opens sessions on one drafter replica; carrier takes features that are large."""
 
     def __init__(
-        self, address: str, open_timeout_s: float = 60.0, carrier: Carrier = IN_CHUNKS
+        self,
+        address: str,
+        open_timeout_s: float = 60.0,
+        link: LinkConfig = NO_DELAY,
+        carrier: Carrier = IN_CHUNKS,
     ) -> None:
-        super().__init__(address, open_timeout_s)
+        super().__init__(address, open_timeout_s, link)
         self._carrier = carrier
 
     async def open(self, request: DraftOpen) -> DrafterStream:

@@ -50,6 +50,11 @@ class DrafterEngine:
         return self._info
 
     @property
+    def model(self) -> DiffusionLM:
+        """The model, for its gauges."""
+        return self._model
+
+    @property
     def sessions(self) -> int:
         """The number of open sessions."""
         return len(self._sessions)

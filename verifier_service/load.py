@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import eos_token_ids, tokenizer_file, tokenizer_hash, weights_hash
+from foredraft.model_files import tokenizer_file
 from foredraft.types import ModelInfo
 from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
@@ -21,7 +21,7 @@ from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models import numerics
 from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
-from verifier_service.models.checkpoint import load_config, longest_text, windows
+from verifier_service.models.checkpoint import describe, load_config, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
 from verifier_service.models.compiled.forward import NativeForward, fits_native
 from verifier_service.models.compiled.panels import PanelCaches
@@ -30,8 +30,9 @@ from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
 from verifier_service.models.feature_model import FusedModel
 from verifier_service.models.fusion import FeatureFusion, load_fusion
-from verifier_service.models.measured_costs import measure_costs
+from verifier_service.models.paced import measured as with_pace
 from verifier_service.models.paged import Forward, PagedModel, warm_up
+from verifier_service.models.playback import PlaybackTarget, load_playback
 from verifier_service.models.port import TargetModel
 from verifier_service.models.quantization import quantizer
 from verifier_service.models.transformers_forward import TransformersForward, kv_shape, load_model
@@ -65,12 +66,14 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
     """
     prepare_threads(config)
     started = time.monotonic()
-    model: PagedModel | Leader
+    model: PagedModel | Leader | PlaybackTarget
     if meeting is not None:
         meeting.join(config.device)
         model = Leader(load_target(config))
     elif config.tensor_parallel > 1:
         raise ConfigError("only a service starts ranks", param="tensor_parallel")
+    elif config.recording is not None:
+        model = load_playback(config)
     else:
         model = load_target(config)
     measured = numerics.measure(model)
@@ -95,9 +98,9 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         overcommit=config.kv_overcommit,
     )
     choice = best_choice()
-    costs = measure_costs(model, choice, config.row_budget, time.perf_counter)
+    target, costs = with_pace(model, config.pace, choice, config.row_budget)
     return VerifierEngine(
-        model,
+        target,
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
@@ -138,18 +141,8 @@ def load_target(config: VerifierConfig) -> PagedModel:
         quantize=quantizer(config),
     )
     fusion = load_features(config, model)
-    vocab_size = model.config.get_text_config().vocab_size
-    info = ModelInfo(
-        vocab_size=vocab_size,
-        max_len=longest_text(model.config),
-        tokenizer_hash=tokenizer_hash(config.model),
-        numerics="unmeasured",
-        name=config.name or config.model.name,
-        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
-        features_hash=fusion.hash if fusion else "",
-        features_width=fusion.width if fusion else 0,
-        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
-    )
+    features = (fusion.hash, fusion.width) if fusion else ("", 0)
+    info = describe(config, model.config, *features)
     # Compiled code knows no windows.
     seen = windows(model.config)
     # Each rank has a device of its own.

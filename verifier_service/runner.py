@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
 from verifier_service.rules.logits import GrammarMatcher
@@ -67,7 +68,7 @@ class Rounds:
         read because another session had; all three in tokens. preempted counts sessions that lost
         their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
         all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
-        bought. price_... are the seconds that the last verdict said.
+        bought. price_... are the seconds that the last verdict said. A paced model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price
         return {
@@ -86,6 +87,7 @@ class Rounds:
             "price_pass_s": price.pass_s,
             "price_row_s": price.row_s,
             "price_draft_s": price.draft_s,
+            **pace_gauges(self.engine.model),
         }
 
 

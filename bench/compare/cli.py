@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
-from deployments.config import CHAT_FILE, EMBEDDED_FILE, read
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, read
 from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import PromptsOption
@@ -144,6 +144,51 @@ def load(
         typer.echo("no picture: that needs pip install 'foredraft[bench]'", err=True)
     else:
         draw((json_file or RESULTS / "load.json").with_suffix(".png"), points)
+
+
+@app.command()
+def paced(
+    quick: Annotated[bool, typer.Option(help="Fewer sessions and turns.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+    sessions: Annotated[
+        list[int] | None, typer.Option(min=1, max=256, help="Numbers of sessions to measure.")
+    ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(help="Temperatures to measure: 0, 0.8 or both.")
+    ] = None,
+    link: Annotated[
+        list[float] | None,
+        typer.Option(
+            min=0, help="Delays to the drafter, in ms; one session, run-ahead off and on."
+        ),
+    ] = None,
+    turns: Annotated[int | None, typer.Option(min=1, help="Turns of each way.")] = None,
+    slowdown: Annotated[
+        float | None, typer.Option(min=1, help="How many times as long as on the device.")
+    ] = None,
+    config: Annotated[Path, typer.Option("--config", "-c", help="A paced pair.")] = PACED_FILE,
+) -> None:
+    """Measure both services at a modelled device's pace: Foredraft itself, not a GPU."""
+    from bench.paced.points import as_markdown as as_paced_table
+    from bench.paced.run import QUICK, PacedPlan, measure
+
+    chosen = QUICK if quick else PacedPlan()
+    chosen = replace(
+        chosen,
+        # Links alone are measured where no sessions are named beside them.
+        sessions=tuple(sessions or (() if link else chosen.sessions)),
+        temperatures=tuple(temperature or chosen.temperatures),
+        links_ms=tuple(link or ()),
+        turns=turns or chosen.turns,
+        slowdown=slowdown,
+    )
+    points = asyncio.run(
+        measure(read(config), chosen, RESULTS.absolute(), lambda line: typer.echo(line, err=True))
+    )
+    found = {"rows": [asdict(point) for point in points]}
+    _report("paced", as_paced_table(points), found, json_file)
 
 
 @app.command()

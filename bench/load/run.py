@@ -14,7 +14,7 @@ from bench.load.points import Point, point
 from bench.load.traffic import Traffic, Turn, connect
 from deployments.serve.cluster import running
 from foredraft.client import Prompt
-from foredraft_cli.prompts.held_out import TEMPERATURES
+from foredraft_cli.prompts.held_out import TEMPERATURES, sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ async def measure(
 def traffic_of(pair: Pair, plan: LoadPlan, sessions: int, temperature: float) -> Traffic:
     """Return the requests of a turn: a pair's prompts, one of each set after the other."""
     prompts = tuple(islice(_mixed(pair), plan.requests(sessions)))
-    return Traffic(prompts, sessions, temperature, plan.max_tokens)
+    samplings = [sampling(temperature, index) for index in range(len(prompts))]
+    return Traffic(prompts, samplings, sessions, plan.max_tokens)
 
 
 def _mixed(pair: Pair) -> Iterator[Prompt]:

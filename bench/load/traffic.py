@@ -14,7 +14,7 @@ import aiohttp
 from bench.compare.workload import Mode
 from foredraft.client import Prompt, completion_body
 from foredraft.errors import Unavailable
-from foredraft_cli.prompts.held_out import sampling
+from foredraft.types import SamplingParams
 
 _TIMEOUT = aiohttp.ClientTimeout(total=600)
 _DATA, _DONE = b"data: ", b"data: [DONE]"
@@ -57,19 +57,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What every turn sends: prompts, the i-th with seed i, by so many clients at once."""
+    """What every turn sends: prompts, each with its sampling, by so many clients at once.
+
+    Each client begins stagger_s after the one before.
+    """
 
     prompts: Sequence[Prompt]
+    samplings: Sequence[SamplingParams]
     clients: int
-    temperature: float
     max_tokens: int
+    stagger_s: float = 0.0
 
     async def turn(self, http: aiohttp.ClientSession, url: str, mode: Mode) -> Turn:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
 
         async def answer(index: int, prompt: Prompt) -> Answer:
-            params = sampling(self.temperature, index)
-            body = completion_body(prompt, params, self.max_tokens, mode.options)
+            body = completion_body(prompt, self.samplings[index], self.max_tokens, mode.options)
             return await _streamed(http, url, body | {"stream": True})
 
         return await self.play(answer)
@@ -79,15 +82,16 @@ class Traffic:
         waiting = list(enumerate(self.prompts))[::-1]
         answers: dict[int, Answer] = {}
 
-        async def client() -> None:
+        async def client(number: int) -> None:
+            await asyncio.sleep(number * self.stagger_s)
             while waiting:
                 index, prompt = waiting.pop()
                 answers[index] = await answer(index, prompt)
 
         began = time.perf_counter()
         async with asyncio.TaskGroup() as clients:
-            for _ in range(self.clients):
-                clients.create_task(client())
+            for number in range(self.clients):
+                clients.create_task(client(number))
         seconds = time.perf_counter() - began
         return Turn(tuple(answers[index] for index in range(len(self.prompts))), seconds)
 

@@ -16,7 +16,6 @@ from bench.overhead.cpu import cpu_seconds
 from deployments.in_process import Engines
 from deployments.ingress.openai.api import SpeculativeOptions
 from foredraft.client import Prompt
-from foredraft_cli.prompts.held_out import sampling
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import generate
@@ -70,7 +69,7 @@ class Process:
         async def answer(index: int, prompt: Prompt) -> Answer:
             assert not isinstance(prompt, str)
             name = uuid.uuid4().hex
-            params = sampling(traffic.temperature, index)
+            params = traffic.samplings[index]
             request = GenerationRequest(
                 session_id=name,
                 prompt=tuple(prompt),

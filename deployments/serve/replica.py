@@ -17,6 +17,7 @@ from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
+from foredraft.rpc.config import LinkConfig
 from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,8 @@ class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
 
     package is "drafter_service" or "verifier_service"; config is its own validated configuration,
-    tensors that of the carrier of large tensors.
+    tensors that of the carrier of large tensors, link that of the drafters, which a verifier asks
+    itself.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
@@ -36,6 +38,7 @@ class ModelServiceReplica:
         pin_cpus: tuple[int, ...],
         drain_s: float,
         tensors: TensorConfig,
+        link: LinkConfig,
     ) -> None:
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
@@ -48,7 +51,7 @@ class ModelServiceReplica:
         self._tensors = carrier = ObjectStore(tensors)
         parts: dict[str, Any] = {"carrier": carrier}
         if package == "verifier_service":
-            parts["connect"] = partial(DrafterClient, carrier=carrier)
+            parts["connect"] = partial(DrafterClient, carrier=carrier, link=link)
             if config.tensor_parallel > 1:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)

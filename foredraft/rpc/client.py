@@ -11,6 +11,8 @@ import grpc
 
 from foredraft.errors import CorruptModelOutput, DeadlineExceeded, ForedraftError, Unavailable
 from foredraft.rpc import options
+from foredraft.rpc.config import NO_DELAY, LinkConfig
+from foredraft.rpc.delayed import DelayedCall
 from foredraft.rpc.status import error_of
 
 Req = TypeVar("Req")
@@ -28,6 +30,10 @@ class ClientStream(ABC, Generic[Req, Res]):
     def draining(self) -> bool:
         """True once the replica asked the session to move."""
         return self._draining
+
+    def delay(self, link: LinkConfig) -> None:
+        """Put a delayed link under the stream; before start."""
+        self._call = DelayedCall(self._call, link)
 
     @abstractmethod
     async def start(self) -> None:
@@ -88,8 +94,11 @@ S = TypeVar("S", bound=ClientStream[Any, Any])
 class ServiceClient(Generic[S]):
     """One replica; its sessions share a channel. Make it inside a running event loop."""
 
-    def __init__(self, address: str, open_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, address: str, open_timeout_s: float = 60.0, link: LinkConfig = NO_DELAY
+    ) -> None:
         self.address = address
+        self._link = link
         self._open_timeout_s = open_timeout_s
         self.channel = grpc.aio.insecure_channel(address, options=options.CHANNEL)
         self._streams = 0
@@ -114,6 +123,8 @@ class ServiceClient(Generic[S]):
         """Return the stream once it is open; it is closed if that fails."""
         self._streams += 1
         self._unused.clear()
+        if self._link != NO_DELAY:
+            stream.delay(self._link)
         stream.on_end(self._stream_ended)
         try:
             async with asyncio.timeout(self._open_timeout_s):

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 
+from foredraft.pacing.config import PaceConfig
 from foredraft.strict import StrictModel
 
 
+class LinkConfig(StrictModel):
+    """A delay of messages between services, both ways and in their order: for measurements."""
+
+    delay_ms: float = Field(
+        default=0.0, ge=0, le=60_000, description="Delay of each message, in milliseconds."
+    )
+    jitter_ms: float = Field(
+        default=0.0,
+        ge=0,
+        le=60_000,
+        description="Most that is added to the delay at random, in milliseconds.",
+    )
+
+
+NO_DELAY = LinkConfig()
+
+
 class ServiceConfig(StrictModel):
-    """Where a service listens and how long it waits."""
+    """Where a service listens, how long it waits, and how it is measured."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(
@@ -26,4 +46,13 @@ class ServiceConfig(StrictModel):
         default=20.0,
         ge=0,
         description="Time for open sessions to end when the service stops, in seconds.",
+    )
+    recording: Path | None = Field(
+        default=None,
+        description="Recording of the model's decisions, which are played back instead of computed "
+        "(made by foredraft bench paced).",
+    )
+    pace: PaceConfig | None = Field(
+        default=None,
+        description="Modelled device whose time each forward pass takes; null: the time it takes.",
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig
 
 from foredraft.errors import WeightsError
-from foredraft.model_files import expand_compressed
+from foredraft.model_files import eos_token_ids, expand_compressed, tokenizer_hash, weights_hash
+from foredraft.types import ModelInfo
+
+if TYPE_CHECKING:
+    from verifier_service.config import VerifierConfig
 
 # These rotary embeddings change with the longest sequence of a batch, so neighbours would show.
 _LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -34,6 +38,24 @@ def load_config(path: Path) -> Any:
         raise WeightsError("the model directory has no safetensors files")
     expand_compressed(config)
     return config
+
+
+def describe(
+    config: VerifierConfig, checkpoint: Any, features_hash: str = "", features_width: int = 0
+) -> ModelInfo:
+    """Return a target's description by its transformers configuration; numerics are unmeasured."""
+    vocab_size = checkpoint.get_text_config().vocab_size
+    return ModelInfo(
+        vocab_size=vocab_size,
+        max_len=longest_text(checkpoint),
+        tokenizer_hash=tokenizer_hash(config.model),
+        numerics="unmeasured",
+        name=config.name or config.model.name,
+        weights_hash=weights_hash(config.model, f"{config.dtype} {config.quantization}"),
+        features_hash=features_hash,
+        features_width=features_width,
+        eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
+    )
 
 
 def longest_text(config: Any) -> int:

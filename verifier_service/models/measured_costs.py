@@ -10,7 +10,7 @@ from verifier_service.rules.sampling import Choice, RowSampling
 from verifier_service.schedule.costs import PassCosts
 
 # Where costs bend, from one row on; beyond the last they rise as before it.
-_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 24, 32, 64)
+_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 24, 32, 64, 128, 256, 512, 1024)
 _REPEATS = 3
 # The text before a row whose cost is compared with that of a first row.
 _CONTEXT = 512

@@ -5,6 +5,7 @@
 
 import asyncio
 import uuid
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -45,8 +46,8 @@ class Ingress:
             target,
             Tokenizer.from_file(str(config.tokenizer_file)),
             config.orchestrator,
-            PinnedReplicas(drafters, DrafterClient),
-            PinnedReplicas(verifiers, VerifierClient),
+            PinnedReplicas(drafters, partial(DrafterClient, link=config.drafter.link)),
+            PinnedReplicas(verifiers, partial(VerifierClient, link=config.verifier.link)),
             RequestMetrics().ended,
         )
 

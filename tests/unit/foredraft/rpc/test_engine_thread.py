@@ -98,7 +98,8 @@ async def test_a_patient_engine_waits_for_more_and_not_for_ever() -> None:
     async with running(engine) as thread:
         first = ask(thread, "a")
         await thread.call(lambda _: None)
-        assert await asyncio.gather(first, ask(thread, "b")) == ["a", "b"]
+        second = ask(thread, "b")
+        assert (await first, await second) == ("a", "b")
         assert engine.steps == [2]
         engine.patience = 0.01
         alone = ask(thread, "c")
