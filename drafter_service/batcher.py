@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from drafter_service.bursts import Bursts
 from drafter_service.engine import DrafterEngine
 from foredraft.errors import ForedraftError, Overloaded
 from foredraft.pacing.pacer import pace_gauges
@@ -42,6 +43,10 @@ class Proposals:
         self._waiting: dict[int, deque[_Waiting | None]] = {}
         self._batches = self._blocks = self._ahead = self._dropped = 0
         self._wait_s = self._batch_size = 0.0
+        self._bursts: dict[type[Propose | ProposeAhead], Bursts] = {
+            Propose: Bursts(),
+            ProposeAhead: Bursts(),
+        }
 
     @property
     def info(self) -> ModelInfo:
@@ -54,8 +59,18 @@ class Proposals:
         return bool(self._waiting)
 
     def patience_s(self) -> float:
-        """Return 0: what waits is worth a batch."""
-        return 0.0
+        """How long the next batch should wait for the rest of a burst."""
+        present = len(self._waiting)
+        if present == self.engine.sessions:
+            return 0.0
+        return self._bursts[self._next_kind].patience_s(time.perf_counter(), present)
+
+    @property
+    def _next_kind(self) -> type[Propose | ProposeAhead]:
+        """The kind of the next batch: what is drafted ahead gives way."""
+        queued = (each for waiting in self._waiting.values() for each in waiting)
+        busy = any(each and isinstance(each.request, Propose) for each in queued)
+        return Propose if busy else ProposeAhead
 
     def submit(
         self,
@@ -67,6 +82,7 @@ class Proposals:
         """Queue a proposal that arrived at a time of time.perf_counter."""
         waiting = self._waiting.setdefault(handle, deque())
         waiting.append(_Waiting(request, answer, arrived))
+        self._bursts[type(request)].arrived(arrived)
 
     def close(self, handle: int) -> None:
         """Free a session after what it still waits for."""
@@ -75,11 +91,12 @@ class Proposals:
 
     def step(self) -> Iterator[Sequence[Settled]]:
         """Run a batch; an engine that fails fails its proposals and goes on."""
-        begin = time.perf_counter()
+        begin, kind = time.perf_counter(), self._next_kind
         if dropped := self._drop_ahead():
             yield dropped
         heads = ((handle, waiting.popleft()) for handle, waiting in self._waiting.items())
         asked = {handle: each for handle, each in heads if each is not None}
+        count = len(asked)
         self._batches += 1
         self._batch_size += _NEWEST_WEIGHT * (len(asked) - self._batch_size)
         try:
@@ -89,14 +106,15 @@ class Proposals:
             log.exception("the drafter's engine failed")
             error = ForedraftError("the drafter's engine failed")
             yield [(each.answer, error) for each in asked.values()]
+        if count:
+            self._bursts[kind].done(count, time.perf_counter() - begin)
         self._close_ended()
 
     def _drop_ahead(self) -> list[Settled]:
         """Answer proposals for predicted outcomes with nothing, where any other proposal waits or
         the session has gone on.
         """
-        queued = (each for waiting in self._waiting.values() for each in waiting)
-        busy = any(each and isinstance(each.request, Propose) for each in queued)
+        busy = self._next_kind is Propose
         dropped: list[Settled] = []
         for handle, waiting in self._waiting.items():
             while waiting and (head := waiting[0]) and isinstance(head.request, ProposeAhead):
