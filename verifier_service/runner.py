@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,9 +40,14 @@ class Rounds:
         """How long the next forward should wait for rounds that are about to come."""
         return self.engine.patience_s()
 
-    def submit(self, handle: int, request: Round, verdict: asyncio.Future[Verdict]) -> None:
-        """Queue a round; raise InvalidRequest or PrefixMismatch."""
-        self.engine.submit(handle, request)
+    def submit(
+        self, handle: int, request: Round, verdict: asyncio.Future[Verdict], arrived: float
+    ) -> None:
+        """Queue a round that arrived at a time of time.perf_counter.
+
+        Raise InvalidRequest or PrefixMismatch.
+        """
+        self.engine.submit(handle, request, arrived)
         self._waiting[handle] = verdict
 
     def close(self, handle: int) -> None:
@@ -117,7 +123,11 @@ class Runner(EngineThread[Rounds]):
 
     async def verify(self, handle: int, request: Round) -> Verdict:
         """Return the verdict on a round."""
-        verdict: Verdict = await self.ask(lambda rounds, it: rounds.submit(handle, request, it))
+        # Not when the thread gets to it: a pass may run until then.
+        arrived = time.perf_counter()
+        verdict: Verdict = await self.ask(
+            lambda rounds, it: rounds.submit(handle, request, it, arrived)
+        )
         return verdict
 
     async def scores(

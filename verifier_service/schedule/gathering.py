@@ -91,7 +91,8 @@ class Gathering:
     ) -> float:
         """Return how long a pass over the present sessions' rounds should still wait for others."""
         self._since = now if self._since is None else self._since
-        here = [habit for key, habit in self._habits.items() if key in present]
+        # A session that still reads its prompt counts as a round.
+        here = [self._habits.get(key, _Habit()) for key in present]
         coming = [
             Coming(in_s, habit.rows, habit.tokens)
             for key, habit in self._habits.items()

@@ -109,9 +109,7 @@ class VerifierEngine:
     @property
     def has_work(self) -> bool:
         """True while a step would do something."""
-        return bool(self._answered) or any(
-            s.pending is not None or s.needs_prefill for s in self._sessions.values()
-        )
+        return bool(self._answered) or any(session.has_rows for session in self._sessions.values())
 
     def matcher(self, grammar: Grammar) -> GrammarMatcher:
         """Return the matcher of a new session; slow, and safe to call from any thread.
@@ -162,15 +160,15 @@ class VerifierEngine:
             self._kv.release(handle)
             self._gathering.closed(handle)
 
-    def submit(self, handle: int, request: Round) -> None:
-        """Queue a round; its outcome comes from a later `step`.
+    def submit(self, handle: int, request: Round, arrived: float | None = None) -> None:
+        """Queue a round that arrived at a time of the engine's clock, by default now.
 
-        Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
+        Its outcome comes from a later `step`. Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
         """
         session = self._sessions.get(handle)
         if session is None:
             raise InvalidRequest("the session is not open", param="session_id")
-        now = self._clock()
+        now = self._clock() if arrived is None else arrived
         verdict = session.admit(request, self.info.vocab_size, now)
         if verdict is not None:
             self._answered.append(Outcome(handle, verdict))
@@ -179,11 +177,10 @@ class VerifierEngine:
 
     def patience_s(self) -> float:
         """Return how long the next step should wait for rounds that are about to come."""
-        sessions = self._sessions.items()
-        if self._answered or any(session.needs_prefill for _, session in sessions):
+        if self._answered:
             return 0.0
-        present = {key for key, session in sessions if session.pending is not None}
-        if len(present) == len(sessions):
+        present = {key for key, session in self._sessions.items() if session.has_rows}
+        if len(present) == len(self._sessions):
             return 0.0
         return self._gathering.wait_s(present, self._clock(), self._market.pass_s)
 

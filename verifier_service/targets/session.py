@@ -153,6 +153,11 @@ class Session:
         return PendingRows(key, prefill, 1 + len(self.pending.round.draft) if self.pending else 0)
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the next forward pass can read or decide something of the session."""
+        return self.pending is not None or self.needs_prefill
+
+    @property
     def needs_prefill(self) -> bool:
         """Whether tokens before the last still lack KV that they are to have."""
         return not self.preempted and self.cached + 1 < len(self.tokens)
