@@ -163,7 +163,8 @@ class VerifierEngine:
     def submit(self, handle: int, request: Round, arrived: float | None = None) -> None:
         """Queue a round that arrived at a time of the engine's clock, by default now.
 
-        Its outcome comes from a later `step`. Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
+        Its outcome comes from a later `step`. Raise InvalidRequest or PrefixMismatch; the session
+        stays open and as it was.
         """
         session = self._sessions.get(handle)
         if session is None:
