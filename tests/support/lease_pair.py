@@ -197,6 +197,8 @@ LED = OrchestratorConfig(
     adl=FixedConfig(k=6),
     verifier_led_rounds=4,
     draft_deadline_ms=2000,
+    # An event for each round: tests count them.
+    stream_interval_ms=0,
     breaker=BreakerConfig(cooldown_s=0.01, max_cooldown_s=0.02),
     verifier_retry=RetryConfig(attempts=8, initial_s=0.01, max_s=0.02),
 )

@@ -129,6 +129,8 @@ async def test_a_cancelled_proposal_leaves_the_stream_usable():
         stream = await client.open(opening("s", PREFIX))
         late = asyncio.create_task(stream.propose(asking("s", (*PREFIX, 6), 3, 3)))
         await asyncio.to_thread(model.inside.wait, DEADLINE_S)
+        # The write ends a moment after the server has the message.
+        await eventually(lambda: not stream._sending.locked())
         late.cancel()
         await asyncio.gather(late, return_exceptions=True)
         model.gate.set()
