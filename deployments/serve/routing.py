@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from deployments.serve.choices import Choices
 from deployments.serve.platform import choose_replica
-from deployments.serve.prefetch import Spare
 from foredraft.errors import Overloaded, Unavailable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PinnedReplicas(Generic[Req, Str]):
         self, handle: DeploymentHandle[Any], connect: Callable[[str], Client[Req, Str]]
     ) -> None:
         self._handle = handle
-        self._spare = Spare(self._choose, time.monotonic)
+        self._choices = Choices(self._choose, time.monotonic)
         self._connect = connect
         self._clients: dict[str, Client[Req, Str]] = {}
 
@@ -53,7 +53,7 @@ class PinnedReplicas(Generic[Req, Str]):
         """Open the session on a replica; raise Unavailable or Overloaded when none takes it."""
         failure: Unavailable | Overloaded = Unavailable("no replica is running")
         for _ in range(_ATTEMPTS):
-            address = await self._spare.take()
+            address = await self._choices.take()
             client = self._clients.get(address)
             if client is None:
                 client = self._clients[address] = self._connect(address)
@@ -61,8 +61,10 @@ class PinnedReplicas(Generic[Req, Str]):
                 return await client.open(request)
             except Overloaded as error:
                 failure = error
+                self._choices.failed()
             except Unavailable as error:
                 failure = error
+                self._choices.failed()
                 # Sessions that run there may end there.
                 if self._clients.get(address) is client:
                     del self._clients[address]
