@@ -143,13 +143,14 @@ class Price(NamedTuple):
 
     pass_s is a pass over one row of each session; row_s what one more row adds to the passes as
     they are now, draft_s what passes lose to the drafts and messages of one drafted round. All are
-    0 where the verifier does not know.
+    0 where the verifier does not know. drafting of the sessions had a draft in their last round.
     """
 
     sessions: int = 0
     pass_s: float = 0.0
     row_s: float = 0.0
     draft_s: float = 0.0
+    drafting: int = 0
 
 
 NO_PRICE: Final = Price()

@@ -1,4 +1,4 @@
-"""What one session learnt, for the next one of its kind to start from."""
+"""What sessions of one kind learn from each other."""
 
 from __future__ import annotations
 
@@ -16,12 +16,21 @@ S = TypeVar("S")
 _KINDS = 64
 
 
+# How much the last session to end says of how many share a verifier.
+_USUAL_SHARE = 0.5
+
+
 @dataclass(slots=True)
 class Traffic:
-    """The sessions that run in one orchestrator, and the verifier's newest price."""
+    """The sessions that run in one orchestrator, and the verifier's newest price.
+
+    usual is how many shared the verifier with the sessions that ended last: each one's most, in a
+    fading mean.
+    """
 
     sessions: int = 0
     price: Price = NO_PRICE
+    usual: float = 0.0
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -32,14 +41,23 @@ class Traffic:
         finally:
             self.sessions -= 1
 
+    def ended(self, most: int) -> None:
+        """Take note of a session's end, and of how many it shared the verifier with at most."""
+        self.usual += _USUAL_SHARE * (most - self.usual)
+
     @property
     def next_price(self) -> Price:
-        """The newest price, as it will be once the sessions that are beginning take part."""
-        return self.price._replace(sessions=max(self.sessions, self.price.sessions))
+        """The newest price, as it will be once the sessions that are beginning take part.
+
+        Requests often come several at once, and the first does not see the others: as many as
+        usual are expected, until a verdict says how many there are.
+        """
+        sessions = max(self.sessions, self.price.sessions, round(self.usual))
+        return self.price._replace(sessions=sessions)
 
 
 class ControllerState:
-    """The last state of a kind's controllers.
+    """What the controllers of one kind of request have learnt.
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
     that the last drafter read, store the tensor store that it had. traffic is shared by all kinds.
@@ -56,6 +74,15 @@ class ControllerState:
         saved = controller.initial() if self._state is None else self._state
         start, self._state = controller.resumed(saved, self.traffic.next_price)
         return start
+
+    def latest(self, controller: DraftLengthController[S], state: S) -> S:
+        """Return a session's state with what the others have learnt meanwhile."""
+        return state if self._state is None else controller.joined(state, self._state)
+
+    def share(self, controller: DraftLengthController[S], state: S) -> None:
+        """Let the others have what a session learnt of a round."""
+        saved = controller.initial() if self._state is None else self._state
+        self._state = controller.joined(saved, state)
 
     def save(self, controller: DraftLengthController[S], state: S) -> None:
         """Keep what is to be kept of a session's last state."""

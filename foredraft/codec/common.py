@@ -154,13 +154,19 @@ def timings_from_pb(m: common_pb2.Timings) -> Timings:
 def price_to_pb(p: Price) -> common_pb2.Price | None:
     if p == NO_PRICE:
         return None
-    return common_pb2.Price(sessions=p.sessions, pass_s=p.pass_s, row_s=p.row_s, draft_s=p.draft_s)
+    return common_pb2.Price(
+        sessions=p.sessions,
+        pass_s=p.pass_s,
+        row_s=p.row_s,
+        draft_s=p.draft_s,
+        drafting=p.drafting,
+    )
 
 
 def price_from_pb(m: common_pb2.Price) -> Price:
     for name, value in (("pass_s", m.pass_s), ("row_s", m.row_s), ("draft_s", m.draft_s)):
         limits.check_range(f"price.{name}", value, 0, limits.MAX_PASS_S)
-    return Price(m.sessions, m.pass_s, m.row_s, m.draft_s)
+    return Price(m.sessions, m.pass_s, m.row_s, m.draft_s, m.drafting)
 
 
 def part_to_pb(part: Part) -> common_pb2.FeatureChunk:

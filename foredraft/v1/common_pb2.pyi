@@ -125,16 +125,18 @@ class Timings(_message.Message):
     def __init__(self, queue_us: _Optional[int] = ..., compute_us: _Optional[int] = ..., batch_rows: _Optional[int] = ...) -> None: ...
 
 class Price(_message.Message):
-    __slots__ = ("sessions", "pass_s", "row_s", "draft_s")
+    __slots__ = ("sessions", "pass_s", "row_s", "draft_s", "drafting")
     SESSIONS_FIELD_NUMBER: _ClassVar[int]
     PASS_S_FIELD_NUMBER: _ClassVar[int]
     ROW_S_FIELD_NUMBER: _ClassVar[int]
     DRAFT_S_FIELD_NUMBER: _ClassVar[int]
+    DRAFTING_FIELD_NUMBER: _ClassVar[int]
     sessions: int
     pass_s: float
     row_s: float
     draft_s: float
-    def __init__(self, sessions: _Optional[int] = ..., pass_s: _Optional[float] = ..., row_s: _Optional[float] = ..., draft_s: _Optional[float] = ...) -> None: ...
+    drafting: int
+    def __init__(self, sessions: _Optional[int] = ..., pass_s: _Optional[float] = ..., row_s: _Optional[float] = ..., draft_s: _Optional[float] = ..., drafting: _Optional[int] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ("grace_ms",)

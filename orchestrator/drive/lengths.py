@@ -1,4 +1,4 @@
-"""One session's draft lengths: its controller, what that has learnt, and what others start from."""
+"""One session's draft lengths: its controller, and what that learns of this session and others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IDLE_ROUNDS = 3
 
 
 class DraftLengths:
-    """Chooses lengths by a controller and its state; saves what is learnt for later sessions."""
+    """Chooses lengths by a controller and its state; shares what is learnt with other sessions."""
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class DraftLengths:
         self._gate = RunAheadGate(min_hit_rate)
         self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
         self._plain_rounds = 0
+        self._most_sessions = 0
         # By the state as it is; None once that has changed.
         self._chosen: Decision | None = None
         # What the newest draft length was chosen by.
@@ -86,11 +87,16 @@ class DraftLengths:
         self._chosen = None
         self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
         self._saved.traffic.price = cost.price
-        self._state = self._controller.spent(self._state, cost)
-        if observation is not None:
-            self._state = self._controller.update(self._state, observation)
-            if observation.predicted is not None:
-                self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
+        self._most_sessions = max(self._most_sessions, cost.price.sessions)
+        if observation is not None and observation.predicted is not None:
+            self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
+        if self.max_k > 0:
+            state = self._saved.latest(self._controller, self._state)
+            state = self._controller.spent(state, cost)
+            if observation is not None:
+                state = self._controller.update(state, observation)
+            self._saved.share(self._controller, state)
+            self._state = state
 
     def reset(self) -> None:
         """Forget what was learnt of a drafter that is left."""
@@ -99,6 +105,7 @@ class DraftLengths:
 
     def save(self) -> None:
         """Keep what was learnt for later sessions."""
+        self._saved.traffic.ended(self._most_sessions)
         if self.max_k > 0:
             self._saved.save(self._controller, self._state)
         self._saved.hit_rate = self._hit_rate

@@ -112,7 +112,7 @@ class GoodputConfig(StrictModel):
         description="Share of plainly decoded tokens that trying drafts again may cost.",
     )
     margin: float = Field(
-        default=1.05,
+        default=1.1,
         ge=1,
         description="Factor by which drafts must be expected to beat plain decoding.",
     )

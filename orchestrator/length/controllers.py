@@ -75,6 +75,9 @@ class DraftLengthController(Protocol[S]):
         for the next one; price is the verifier's newest.
         """
 
+    def joined(self, state: S, other: S) -> S:
+        """Return state with what another session of its kind has learnt since, in other."""
+
     def ended(self, saved: S, state: S) -> S:
         """Return what is kept of a session that ended with state, saved being there already."""
 
@@ -121,6 +124,9 @@ class DiffuSpecController:
 
     def resumed(self, saved: DiffuSpecState, price: Price) -> tuple[DiffuSpecState, DiffuSpecState]:
         return self.initial(), saved
+
+    def joined(self, state: DiffuSpecState, other: DiffuSpecState) -> DiffuSpecState:
+        return state
 
     def ended(self, saved: DiffuSpecState, state: DiffuSpecState) -> DiffuSpecState:
         return saved
@@ -182,6 +188,9 @@ class AcceptanceController:
     ) -> tuple[AcceptanceState, AcceptanceState]:
         return self.initial(), saved
 
+    def joined(self, state: AcceptanceState, other: AcceptanceState) -> AcceptanceState:
+        return state
+
     def ended(self, saved: AcceptanceState, state: AcceptanceState) -> AcceptanceState:
         return saved
 
@@ -218,6 +227,9 @@ class FixedController:
 
     def resumed(self, saved: None, price: Price) -> tuple[None, None]:
         return None, None
+
+    def joined(self, state: None, other: None) -> None:
+        return None
 
     def ended(self, saved: None, state: None) -> None:
         return None

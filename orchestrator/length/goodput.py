@@ -28,7 +28,7 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
   in it: so what k rows and a draft add counts n times.
 - A is the session's time outside the passes that decide its rounds: the draft, the messages, the
   wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
-  plain rounds, for each of their tokens.
+  plain rounds while nobody drafts, for each of their tokens.
 
 S(k) is multiplied by e, if that is more than 1: the mean of the seconds that drafted rounds took
 for each of their tokens, against what T and S had predicted. No model of a machine that all parts
@@ -40,9 +40,11 @@ would have committed in the seconds that it takes: so no session drafts at the o
 with k = 0 the drafter has no work.
 
 Every estimate fades by a factor with each observation, so that it follows a text, or a machine,
-that changes. Few rounds say little: until more were seen at a load, drafts are tried that are
-expected to lose. While nothing is drafted, the acceptance may change unseen: a draft is tried again
-as soon as what it is expected to lose is a small share of the tokens since the last one.
+that changes. All but r is shared by the sessions under way: sixteen that begin at once learn what a
+draft costs them in a sixteenth of the rounds that each would need by itself. Few rounds say little:
+until more were seen at a load, drafts are tried that are expected to lose. While nothing is
+drafted, the acceptance may change unseen: a draft is tried again as soon as what it is expected to
+lose is a small share of the tokens since the last one.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ _POSITION_WEIGHT = 12.0
 _AWAY_WEIGHT = 1.0
 # Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
 # later rounds, the share falls as their number's square root rises.
-_CURIOUS_ROUNDS = 16
+_CURIOUS_ROUNDS = 8
 _CURIOUS_SHARE = 0.25
 # A session's first drafted rounds wait for connections and caches: they say nothing of later ones.
 _COLD_ROUNDS = 3
@@ -132,8 +134,13 @@ class GoodputController:
         start = replace(saved, recent=recent, price=price, in_session=0, started=False)
         return start, replace(saved, plain_tokens=0)
 
+    def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:
+        # What drafts are worth and what rounds take; how well this text goes is its own.
+        return replace(state, positions=other.positions, loads=other.loads, rounds=other.rounds)
+
     def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
-        return replace(state, plain_tokens=saved.plain_tokens + state.plain_tokens)
+        tokens = saved.plain_tokens + state.plain_tokens
+        return replace(self.joined(state, saved), plain_tokens=tokens)
 
     def update(self, state: GoodputState, observation: Observation) -> GoodputState:
         k = min(observation.requested_k, self.max_k)
@@ -169,7 +176,8 @@ class GoodputController:
         if cost.k:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
-        if timed:
+        if timed and not cost.price.drafting:
+            # Beside sessions that draft, plain decoding waits for them: that is not its own price.
             state = state.learnt(load.plain(cost.away_s, cost.tokens))
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 

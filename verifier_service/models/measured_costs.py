@@ -12,8 +12,14 @@ from verifier_service.schedule.costs import PassCosts
 # Where costs bend, from one row on; beyond the last they rise as before it.
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 24, 32, 64, 128, 256, 512, 1024)
 _REPEATS = 3
+# It goes on while times still fall by more than this share, as beside a drafter that is loading,
+# but not much longer than so many seconds.
+_SETTLED = 0.05
+_SETTLE_S = 5.0
 # The text before a row whose cost is compared with that of a first row.
 _CONTEXT = 512
+# So many sessions of one row each are compared with as many rows of one session.
+_SESSIONS = 8
 
 
 def measure_costs(
@@ -21,30 +27,47 @@ def measure_costs(
 ) -> PassCosts:
     """Return the costs of passes of up to row_budget rows, in seconds of a clock.
 
-    Each is the shortest of a few; it includes the choice of a token in every row. Raise Overloaded
-    if the KV cache cannot hold the largest of them.
+    Each is the shortest of several; it includes the choice of a token in every row. Raise
+    Overloaded if the KV cache cannot hold the largest of them.
     """
     longest = min(row_budget, model.info.max_len)
     sizes = [rows for rows in _ROWS if rows <= longest]
     context = min(_CONTEXT, model.info.max_len - 1, longest)
     blocks = alloc(model, max(sizes[-1], context + 1))
-    segments = [Segment(blocks, 0, [0] * rows, rows) for rows in sizes]
-    # Only its time counts: the rows before it hold the KV of the last measurement.
-    segments.append(Segment(blocks, context, [0], 1))
+    passes = [[Segment(blocks, 0, [0] * rows, rows)] for rows in sizes]
+    # Only their time counts: the rows before hold the KV of the last measurement, and several
+    # sessions may be the same one.
+    passes.append([Segment(blocks, context, [0], 1)])
+    several = min(_SESSIONS, sizes[-1])
+    passes.append([Segment(blocks, 0, [0], 1)] * several)
     try:
-        # In turn, and not the same one twice: the first is slower than it will be.
-        turns = [[_seconds(model, choose, s, clock) for s in segments] for _ in range(_REPEATS)]
+        *seconds, behind, apart = _shortest(
+            lambda: [_seconds(model, choose, each, clock) for each in passes], clock
+        )
     finally:
         model.pool.give(blocks)
-    *seconds, behind = (min(times) for times in zip(*turns, strict=True))
     context_s = max(0.0, behind - seconds[0]) / context if context else 0.0
-    return PassCosts(sizes, seconds, context_s)
+    together = seconds[sizes.index(several)] if several in sizes else apart
+    session_s = max(0.0, apart - together) / max(1, several - 1)
+    return PassCosts(sizes, seconds, context_s, session_s)
+
+
+def _shortest(turn: Callable[[], list[float]], clock: Callable[[], float]) -> list[float]:
+    """Return the shortest times of turns in which everything is measured once."""
+    # In turn, and not the same one twice: the first is slower than it will be.
+    began, turns, best, falls = clock(), 0, [float("inf")], True
+    while turns < _REPEATS or (falls and clock() - began < _SETTLE_S):
+        before, times = best, turn()
+        best = list(map(min, before, times)) if turns else times
+        falls = any(now < (1 - _SETTLED) * then for now, then in zip(best, before, strict=False))
+        turns += 1
+    return best
 
 
 def _seconds(
-    model: TargetModel, choose: Choice, segment: Segment, clock: Callable[[], float]
+    model: TargetModel, choose: Choice, segments: list[Segment], clock: Callable[[], float]
 ) -> float:
-    draws = [RowSampling(SamplingParams(), 1)] * segment.wanted
+    draws = [RowSampling(SamplingParams(), 1)] * sum(segment.wanted for segment in segments)
     began = clock()
-    choose(model.forward([segment]), draws)
+    choose(model.forward(segments), draws)
     return clock() - began

@@ -3,7 +3,8 @@
 The measured curve is linear between a few numbers of rows. Passes that are observed later move it
 by factors: one for the whole curve, as a machine that others use, too, is slower at times, and one
 for each measured number of rows. Passes of sessions that draft do not move it: what they take
-longer is what drafts cost them, on a machine that drafter and verifier share.
+longer is what drafts cost them, on a machine that drafter and verifier share. Only if they are much
+shorter than expected the curve is wrong, as one that was measured beside other work.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ Floats = npt.NDArray[np.float64]
 _SHARE = 0.05
 # A pass that took more times as long as expected was interrupted: that is no cost.
 _MOST = 1.5
+# One that took less of what was expected shows that this is wrong, drafts beside it or not.
+_LEAST = 0.8
 # How fast the cost of drafts forgets: about the last 200 drafted rounds count. Before any was seen
 # it is none, with the weight of so many rounds.
 _DRAFT_FADE = 0.995
@@ -31,7 +34,7 @@ class Pass:
     """A finished pass: its rows, the tokens before them in their sessions, its seconds.
 
     beside_drafts says that some of the sessions draft, drafted counts the drafted rounds that it
-    decided.
+    decided, sessions those whose rows it had.
     """
 
     rows: int
@@ -39,20 +42,28 @@ class Pass:
     seconds: float
     beside_drafts: bool = False
     drafted: int = 0
+    sessions: int = 1
 
 
 class PassCosts:
-    """The curve through seconds at ascending rows, beside context_s for each token before them."""
+    """The curve through seconds at ascending rows of one session.
+
+    Beside it, context_s for each token before them and session_s for each further session.
+    """
 
     def __init__(
-        self, rows: Sequence[int], seconds: Sequence[float], context_s: float = 0.0
+        self,
+        rows: Sequence[int],
+        seconds: Sequence[float],
+        context_s: float = 0.0,
+        session_s: float = 0.0,
     ) -> None:
         self._rows: Floats = np.array(rows, dtype=np.float64)
         self._measured = _rising(np.array(seconds, dtype=np.float64))
         self._scale = 1.0
         self._factors: Floats = np.ones(len(rows))
         self._seconds = self._measured
-        self._context_s = context_s
+        self._context_s, self._session_s = context_s, session_s
         self._excess_s = self._drafted = 0.0
 
     @property
@@ -60,9 +71,13 @@ class PassCosts:
         """What passes lose to one drafted round's drafts and messages."""
         return max(0.0, self._excess_s / (self._drafted + _DRAFT_WEIGHT))
 
-    def seconds(self, rows: float, context: int = 0) -> float:
+    def seconds(self, rows: float, context: int = 0, sessions: int = 1) -> float:
         """Return the seconds of a pass."""
-        return float(self.curve(rows, 0)[0]) + self._context_s * context
+        return float(self.curve(rows, 0)[0]) + self.beside_rows_s(context, sessions)
+
+    def beside_rows_s(self, context: int, sessions: int) -> float:
+        """Return the seconds of a pass that do not depend on its rows."""
+        return self._context_s * context + self._session_s * max(0, sessions - 1)
 
     def curve(self, rows: float, more: int) -> Floats:
         """Return the seconds of passes over rows, rows + 1, ..., rows + more rows."""
@@ -75,16 +90,17 @@ class PassCosts:
 
     def observe(self, done: Pass) -> None:
         """Learn from a pass."""
-        expected = self.seconds(done.rows, done.context)
+        expected = self.seconds(done.rows, done.context, done.sessions)
         seconds = min(done.seconds, _MOST * expected)
         fade = _DRAFT_FADE**done.drafted
         self._drafted = fade * self._drafted + done.drafted
         self._excess_s *= fade
         if done.beside_drafts:
             self._excess_s += seconds - expected
-            return
+            if seconds > _LEAST * expected:
+                return
         measured = float(_line(self._rows, self._measured, np.array([done.rows]))[0])
-        ratio = max(0.0, seconds - self._context_s * done.context) / measured
+        ratio = max(0.0, seconds - self.beside_rows_s(done.context, done.sessions)) / measured
         self._scale += _SHARE * (ratio - self._scale)
         right = min(int(np.searchsorted(self._rows, done.rows)), len(self._rows) - 1)
         left = max(0, right - 1)

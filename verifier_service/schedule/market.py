@@ -41,8 +41,9 @@ class Market:
         self._prefill_rows = prefill_rows
         self._passes = 0
         self._ended = now
-        # Of the last pass: the sessions that take part, and the tokens of their texts.
-        self._sessions = self._context = 0
+        # Of the last pass: the sessions that take part, those of them that draft, and the tokens of
+        # their texts.
+        self._sessions = self._drafting = self._context = 0
         self.counts = PassCounts()
         self.newest = NO_PRICE
 
@@ -87,9 +88,10 @@ class Market:
             reads = reads or session.needs_prefill
         since = self._passes - _ACTIVE_PASSES
         active = [s for s in sessions.values() if s.pending is not None or s.last_pass > since]
+        self._drafting = sum(s.drafted or s.offers_draft for s in active)
         if not reads:
-            beside_drafts = any(s.drafted or s.offers_draft for s in active)
-            done = Pass(rows, context, ended - started, beside_drafts, drafted)
+            seconds, beside_drafts = ended - started, self._drafting > 0
+            done = Pass(rows, context, seconds, beside_drafts, drafted, len(scheduled))
             self._pricing.passed(done, started - self._ended)
         self.counts.passes += 1
         self.counts.seconds += ended - started
@@ -103,5 +105,6 @@ class Market:
 
     def price(self, rows: int) -> Price:
         """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
-        self.newest = self._pricing.price(self._sessions, self._context, rows)
+        price = self._pricing.price(self._sessions, self._context, rows)
+        self.newest = NO_PRICE if price == NO_PRICE else price._replace(drafting=self._drafting)
         return self.newest

@@ -92,7 +92,8 @@ class Priced:
         expected = np.concatenate([np.asarray(offer.expected) for offer in offers])
         order = np.argsort(-expected, kind="stable")
         tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
-        seconds = self._idle_s + self._costs.curve(rows, len(expected))
+        fixed_s = self._idle_s + self._costs.beside_rows_s(0, rounds)
+        seconds = fixed_s + self._costs.curve(rows, len(expected))
         count = int(np.argmax(tokens / seconds))
         bought = np.bincount(owners[order[:count]], minlength=len(offers))
         return [int(each) for each in bought]
@@ -113,7 +114,7 @@ class Priced:
         costs = self._costs
         return Price(
             sessions,
-            costs.seconds(sessions, context),
+            costs.seconds(sessions, context, sessions),
             costs.row_s(rows, _HORIZON),
             costs.draft_s,
         )

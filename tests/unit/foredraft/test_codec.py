@@ -89,7 +89,7 @@ models = st.builds(
 features = st.binary(max_size=40)
 stores = st.just("") | words
 seconds = st.floats(0, 3600)
-prices = st.builds(Price, u32, seconds, seconds, seconds)
+prices = st.builds(Price, u32, seconds, seconds, seconds, u32)
 proposals = st.sampled_from(Proposal)
 
 

@@ -1,10 +1,11 @@
-"""What a session learnt is where the next one of its kind starts."""
+"""What a session learns is known to the others of its kind, and where the next one starts."""
 
 from __future__ import annotations
 
 from foredraft.types import Price, SamplingParams
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState, ControllerStates
+from orchestrator.drive.lengths import DraftLengths
 from orchestrator.length.config import DiffuSpecConfig, GoodputConfig
 from orchestrator.length.controllers import Cost, Observation
 
@@ -14,9 +15,35 @@ def test_a_learning_controller_goes_on_where_the_last_session_ended() -> None:
     saved = ControllerState()
     assert saved.start_state(goodput) == goodput.initial()
     state = goodput.spent(goodput.initial(), Cost(4, 4, 4, 3, 0.02, 0.01))
+    saved.share(goodput, state)
     saved.save(goodput, state)
     assert saved.start_state(goodput).positions == state.positions
     assert saved.start_state(goodput).rounds == 1
+
+
+def test_sessions_under_way_learn_from_each_others_rounds() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    lengths = [DraftLengths(goodput, saved, 0.2) for _ in range(16)]
+    assert all(each.wants_draft for each in lengths)
+    costly = Cost(4, 4, 4, 1, 5.0, 4.0, Price(16, 1.0, 0.1))
+    rounds = 0
+    while lengths[0].wants_draft:
+        for each in lengths:
+            each.observe(Observation(4, 4, 0), costly)
+        rounds += 1
+    # By itself, each would have had 16 rounds that were expected to lose.
+    assert rounds <= 4
+    assert not any(each.wants_draft for each in lengths[1:])
+
+
+def test_how_well_a_text_goes_is_its_sessions_own() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    mine = goodput.initial()
+    other = goodput.update(mine, Observation(4, 4, 4, places=(0, 1, 2, 3)))
+    saved.share(goodput, other)
+    joined = saved.latest(goodput, mine)
+    assert joined.positions == other.positions
+    assert joined.recent == mine.recent
 
 
 def test_a_session_starts_with_the_newest_price() -> None:
@@ -41,6 +68,17 @@ def test_sessions_that_begin_together_count_each_other() -> None:
     saved.traffic.price = Price(1, 1.0, 0.01)
     saved.traffic.sessions = 3
     assert saved.start_state(goodput).price == Price(3, 1.0, 0.01)
+
+
+def test_the_first_of_several_requests_expects_as_many_as_usual() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    for _ in range(4):
+        saved.traffic.ended(16)
+    saved.traffic.price = Price(1, 1.0, 0.01)
+    assert saved.start_state(goodput).price.sessions == 15
+    for _ in range(6):
+        saved.traffic.ended(1)
+    assert saved.start_state(goodput).price.sessions == 1
 
 
 def test_others_start_anew() -> None:

@@ -89,6 +89,17 @@ def test_costs_between_and_beyond_the_measured_rows() -> None:
     assert costs.row_s(1, 8) == pytest.approx(0.25)
 
 
+def test_each_further_session_has_a_cost_of_its_own() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0), session_s=0.5)
+    assert costs.seconds(9, sessions=3) == pytest.approx(4.0)
+    for _ in range(200):
+        costs.observe(Pass(9, 0, 4.0, sessions=3))
+    assert costs.seconds(9) == pytest.approx(3.0)
+    for _ in range(400):
+        costs.observe(Pass(9, 0, 3.4, beside_drafts=True, drafted=1, sessions=1))
+    assert costs.draft_s == pytest.approx(0.4, rel=0.1)
+
+
 def test_costs_follow_a_machine_that_becomes_slower() -> None:
     costs = PassCosts((1, 9, 17), (1.0, 3.0, 5.0))
     for _ in range(200):
@@ -110,6 +121,14 @@ def test_what_passes_lose_beside_drafts_is_the_drafts_cost() -> None:
         costs.observe(Pass(9, 0, 3.5, beside_drafts=True, drafted=1))
     assert costs.draft_s == pytest.approx(0.5, rel=0.1)
     assert costs.seconds(9) == pytest.approx(3.0)
+
+
+def test_drafts_do_not_make_passes_shorter() -> None:
+    costs = PassCosts((1, 9), (3.0, 9.0))
+    for _ in range(400):
+        costs.observe(Pass(9, 0, 3.0, beside_drafts=True, drafted=1))
+    assert costs.seconds(9) < 3.9
+    assert costs.draft_s == 0
 
 
 def test_a_noisy_measurement_never_makes_more_rows_cheaper() -> None:
