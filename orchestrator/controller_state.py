@@ -15,7 +15,8 @@ S = TypeVar("S")
 
 _KINDS = 64
 
-
+# How fast the least time for opening a drafter's session rises with times that are longer.
+_LONGER = 1.02
 # How much the last session to end says of how many share a verifier.
 _USUAL_SHARE = 0.5
 
@@ -60,14 +61,20 @@ class ControllerState:
     """What the controllers of one kind of request have learnt.
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
-    that the last drafter read, store the tensor store that it had. traffic is shared by all kinds.
+    that the last drafter read, store the tensor store that it had. opening_s is the least that
+    opening a drafter's session took lately. traffic is shared by all kinds.
     """
 
     def __init__(self, features: str = "", traffic: Traffic | None = None, store: str = "") -> None:
         self._state: Any = None
         self.hit_rate: float | None = None
+        self.opening_s = 0.0
         self.features, self.store = features, store
         self.traffic = traffic or Traffic()
+
+    def opened(self, seconds: float) -> None:
+        """Take note of how long opening a drafter's session took."""
+        self.opening_s = min(seconds, _LONGER * self.opening_s or seconds)
 
     def start_state(self, controller: DraftLengthController[S]) -> S:
         """Return the state to start with."""

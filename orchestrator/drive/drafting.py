@@ -82,7 +82,7 @@ class Drafting:
         """Whether a draft is wanted enough to attach a drafter."""
         rows = self._session.rows_to_restart(self._lengths.features)
         left = self._session.tokens_left
-        return self._lengths.wants_draft and self._lengths.restart_pays(rows, left)
+        return self._lengths.wants_draft and self._lengths.begin_pays(rows, left)
 
     async def settle(self) -> None:
         """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
@@ -105,9 +105,11 @@ class Drafting:
             opening = self._session.draft_open(
                 config.proposal, config.acceptance, config.draft.params, config.run_ahead_outcomes
             )
+            began = self._clock()
             try:
                 async with asyncio.timeout(config.open_timeout_s):
                     self._stream = await self._port.open(opening)
+                self._lengths.opened(self._clock() - began)
             except InvalidRequest as error:
                 log.error("drafter refuses the session: %s", error)
                 self.refusal = str(error)
@@ -166,7 +168,8 @@ class Drafting:
         if self._stream is not None and self._stream.draining:
             self._replace("it drains")
         if not self._attached and self.refusal is None:
-            self._lengths.next_k()
+            if self._lengths.next_k() and not self._pays:
+                self._lengths.decline()
             self.start()
         elif self._lengths.idle and self._session.end_features():
             # Rows are cheaper without; to draft again, the text is read again.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from orchestrator.controller_state import ControllerState
-from orchestrator.length.controllers import Cost, DraftLengthController, Observation
+from orchestrator.length.controllers import Cause, Cost, DraftLengthController, Observation
 from orchestrator.report import NO_DRAFT, Decision
 from orchestrator.run_ahead import RunAheadGate
 
 # Plain rounds in a row, by choice, after which a session counts as one that does not draft.
 _IDLE_ROUNDS = 3
+_TOO_LATE = Decision(0, "to begin to draft does not pay for the tokens left", Cause.PLAIN)
 
 
 class DraftLengths:
@@ -78,9 +79,20 @@ class DraftLengths:
         self.decision = self._choice()
         return self.decision.k
 
-    def restart_pays(self, rows: int, tokens_left: int) -> bool:
-        """Return whether drafts for the tokens left are worth reading so many rows again."""
-        return rows == 0 or self._controller.restart_pays(self._state, rows, tokens_left)
+    def begin_pays(self, rows: int, tokens_left: int) -> bool:
+        """Return whether drafts for the tokens left are worth opening a drafter's session for, and
+        reading so many rows again.
+        """
+        opening_s = self._saved.opening_s
+        return self._controller.begin_pays(self._state, rows, opening_s, tokens_left)
+
+    def opened(self, seconds: float) -> None:
+        """Take note of how long opening a drafter's session took."""
+        self._saved.opened(seconds)
+
+    def decline(self) -> None:
+        """Take note that no draft is requested, as beginning to draft does not pay."""
+        self.decision = _TOO_LATE
 
     def observe(self, observation: Observation | None, cost: Cost) -> None:
         """Learn how a draft fared, if there was one, and what the round took."""

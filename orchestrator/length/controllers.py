@@ -90,8 +90,10 @@ class DraftLengthController(Protocol[S]):
     def next_k(self, state: S) -> int:
         """Return the number of tokens to draft next; 0 means plain decoding."""
 
-    def restart_pays(self, state: S, rows: int, tokens_left: int) -> bool:
-        """Return whether drafts for the tokens left are worth reading so many rows again."""
+    def begin_pays(self, state: S, rows: int, opening_s: float, tokens_left: int) -> bool:
+        """Return whether drafts for the tokens left are worth reading so many rows again, and
+        opening a drafter's session, which takes opening_s.
+        """
 
     def choose(self, state: S) -> tuple[int, Cause, str]:
         """Return next_k, the class of the reason for it, and the reason in a few words."""
@@ -145,7 +147,9 @@ class DiffuSpecController:
     def next_k(self, state: DiffuSpecState) -> int:
         return state.k
 
-    def restart_pays(self, state: DiffuSpecState, rows: int, tokens_left: int) -> bool:
+    def begin_pays(
+        self, state: DiffuSpecState, rows: int, opening_s: float, tokens_left: int
+    ) -> bool:
         return True
 
     def choose(self, state: DiffuSpecState) -> tuple[int, Cause, str]:
@@ -205,7 +209,9 @@ class AcceptanceController:
     def next_k(self, state: AcceptanceState) -> int:
         return state.k
 
-    def restart_pays(self, state: AcceptanceState, rows: int, tokens_left: int) -> bool:
+    def begin_pays(
+        self, state: AcceptanceState, rows: int, opening_s: float, tokens_left: int
+    ) -> bool:
         return True
 
     def choose(self, state: AcceptanceState) -> tuple[int, Cause, str]:
@@ -243,7 +249,7 @@ class FixedController:
     def next_k(self, state: None) -> int:
         return self.k
 
-    def restart_pays(self, state: None, rows: int, tokens_left: int) -> bool:
+    def begin_pays(self, state: None, rows: int, opening_s: float, tokens_left: int) -> bool:
         return True
 
     def choose(self, state: None) -> tuple[int, Cause, str]:

@@ -35,6 +35,9 @@ for each of their tokens, against what T and S had predicted. No model of a mach
 share is exact, and where it errs, plain decoding is to win. A, A_0, e and the share that is bought
 are those of rounds at a like number of sessions (load.py).
 
+To begin to draft costs all sessions the time that opening a drafter's session takes, and that of
+the rows that have to be read again with features: with few tokens left it does not pay.
+
 T(k) / S(k) > 1 / S(0) holds if and only if a draft adds more tokens than all sessions together
 would have committed in the seconds that it takes: so no session drafts at the others' expense, and
 with k = 0 the drafter has no work.
@@ -71,7 +74,7 @@ _CURIOUS_SHARE = 0.25
 # A session's first drafted rounds wait for connections and caches: they say nothing of later ones.
 _COLD_ROUNDS = 3
 # So a session that drafts goes on for some rounds, unless more than _CURIOUS_SHARE would be lost.
-_TRY_ROUNDS = 10
+_TRY_ROUNDS = 5
 # Every so many drafted rounds the longest draft is tried, which observes all positions.
 _LONGEST_EVERY = 32
 
@@ -207,10 +210,17 @@ class GoodputController:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
         return best, Cause.DRAFTS, reason
 
-    def restart_pays(self, state: GoodputState, rows: int, tokens_left: int) -> bool:
-        k, price = self.next_k(state), state.price
+    def begin_pays(
+        self, state: GoodputState, rows: int, opening_s: float, tokens_left: int
+    ) -> bool:
+        k, cause, _ = self.choose(state)
+        price = state.price
+        chosen = 0 in self.lengths and price.pass_s > 0 and cause is not Cause.PROBE
+        if not rows and not chosen:
+            return True
         saved_s = self.seconds(state, 0) - self.seconds(state, k) / self._tokens(state, k)
-        return saved_s * tokens_left > max(1, price.sessions) * rows * price.row_s
+        begin_s = rows * price.row_s + opening_s
+        return saved_s * tokens_left > max(1, price.sessions) * begin_s
 
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""

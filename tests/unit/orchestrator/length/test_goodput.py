@@ -127,8 +127,24 @@ def test_where_rounds_take_longer_than_predicted_plain_decoding_wins() -> None:
 def test_a_restart_pays_only_with_enough_text_ahead() -> None:
     goodput = controller()
     state = live(goodput, 40, accepted=4)
-    assert goodput.restart_pays(state, rows=100, tokens_left=200)
-    assert not goodput.restart_pays(state, rows=10_000, tokens_left=20)
+    assert goodput.begin_pays(state, rows=100, opening_s=0.0, tokens_left=200)
+    assert not goodput.begin_pays(state, rows=10_000, opening_s=0.0, tokens_left=20)
+
+
+def test_opening_a_drafters_session_costs_all_that_share_the_verifier() -> None:
+    goodput = controller()
+    alone, many = (live(goodput, 40, accepted=4, price=Price(n, 1.0, 1e-4)) for n in (1, 16))
+    assert goodput.next_k(alone) and goodput.next_k(many)
+    assert goodput.begin_pays(alone, rows=0, opening_s=5.0, tokens_left=60)
+    assert not goodput.begin_pays(many, rows=0, opening_s=5.0, tokens_left=60)
+    assert not goodput.begin_pays(alone, rows=0, opening_s=5.0, tokens_left=3)
+
+
+def test_a_first_draft_and_one_that_is_tried_wait_for_no_gain() -> None:
+    goodput = controller()
+    assert goodput.begin_pays(goodput.initial(), rows=0, opening_s=5.0, tokens_left=3)
+    never_plain = controller(lengths=(2, 4))
+    assert never_plain.begin_pays(never_plain.initial(), rows=0, opening_s=5.0, tokens_left=3)
 
 
 def test_before_any_price_is_known_it_drafts() -> None:
