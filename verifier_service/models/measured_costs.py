@@ -16,10 +16,10 @@ _REPEATS = 3
 # but not much longer than so many seconds.
 _SETTLED = 0.05
 _SETTLE_S = 5.0
-# The text before a row whose cost is compared with that of a first row.
-_CONTEXT = 512
-# So many sessions of one row each are compared with as many rows of one session.
+# So many sessions of one row each are compared with as many rows of one session, and with as many
+# sessions behind a text of so many tokens.
 _SESSIONS = 8
+_CONTEXT = 512
 
 
 def measure_costs(
@@ -37,8 +37,8 @@ def measure_costs(
     passes = [[Segment(blocks, 0, [0] * rows, rows)] for rows in sizes]
     # Only their time counts: the rows before hold the KV of the last measurement, and several
     # sessions may be the same one.
-    passes.append([Segment(blocks, context, [0], 1)])
     several = min(_SESSIONS, sizes[-1])
+    passes.append([Segment(blocks, context, [0], 1)] * several)
     passes.append([Segment(blocks, 0, [0], 1)] * several)
     try:
         *seconds, behind, apart = _shortest(
@@ -46,7 +46,7 @@ def measure_costs(
         )
     finally:
         model.pool.give(blocks)
-    context_s = max(0.0, behind - seconds[0]) / context if context else 0.0
+    context_s = max(0.0, behind - apart) / (several * context) if context else 0.0
     together = seconds[sizes.index(several)] if several in sizes else apart
     session_s = max(0.0, apart - together) / max(1, several - 1)
     return PassCosts(sizes, seconds, context_s, session_s)

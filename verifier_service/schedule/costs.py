@@ -1,8 +1,8 @@
 """What a forward pass costs by its rows, in seconds: measured at start-up and kept true online.
 
 The measured curve is linear between a few numbers of rows. Passes that are observed later move it
-by factors: one for the whole curve, as a machine that others use, too, is slower at times, and one
-for each measured number of rows. Passes of sessions that draft do not move it: what they take
+by factors: one for all costs, as a machine that others use, too, is slower at times, and one for
+each measured number of rows. Passes of sessions that draft do not move it: what they take
 longer is what drafts cost them, on a machine that drafter and verifier share. Only if they are much
 shorter than expected the curve is wrong, as one that was measured beside other work.
 """
@@ -77,7 +77,7 @@ class PassCosts:
 
     def beside_rows_s(self, context: int, sessions: int) -> float:
         """Return the seconds of a pass that do not depend on its rows."""
-        return self._context_s * context + self._session_s * max(0, sessions - 1)
+        return self._scale * self._measured_beside_s(context, sessions)
 
     def curve(self, rows: float, more: int) -> Floats:
         """Return the seconds of passes over rows, rows + 1, ..., rows + more rows."""
@@ -100,15 +100,20 @@ class PassCosts:
             if seconds > _LEAST * expected:
                 return
         measured = float(_line(self._rows, self._measured, np.array([done.rows]))[0])
-        ratio = max(0.0, seconds - self.beside_rows_s(done.context, done.sessions)) / measured
-        self._scale += _SHARE * (ratio - self._scale)
+        beside = self._measured_beside_s(done.context, done.sessions)
+        self._scale += _SHARE * (seconds / (measured + beside) - self._scale)
+        # What the rows of the pass took by themselves, of what they would by the scale alone.
+        factor = max(0.0, seconds / self._scale - beside) / measured
         right = min(int(np.searchsorted(self._rows, done.rows)), len(self._rows) - 1)
         left = max(0, right - 1)
         width = max(1.0, float(self._rows[right] - self._rows[left]))
         near_left = max(0.0, float(self._rows[right] - done.rows)) / width
         for at, weight in ((left, near_left), (right, 1 - near_left)):
-            self._factors[at] += _SHARE * weight * (ratio / self._scale - self._factors[at])
+            self._factors[at] += _SHARE * weight * (factor - self._factors[at])
         self._seconds = _rising(self._scale * self._factors * self._measured)
+
+    def _measured_beside_s(self, context: int, sessions: int) -> float:
+        return self._context_s * context + self._session_s * max(0, sessions - 1)
 
 
 def _line(rows: Floats, seconds: Floats, at: Floats) -> Floats:
