@@ -143,7 +143,8 @@ class Price(NamedTuple):
 
     pass_s is a pass over one row of each session; row_s what one more row adds to the passes as
     they are now, draft_s what passes lose to the drafts and messages of one drafted round. All are
-    0 where the verifier does not know. drafting of the sessions had a draft in their last round.
+    0 where the verifier does not know. drafting is the most sessions that
+    drafted in one of the last passes.
     """
 
     sessions: int = 0

@@ -28,14 +28,14 @@ class LoadPlan:
     temperatures: tuple[float, ...] = TEMPERATURES
     turns: int = 5
     max_tokens: int = 64
-    least_requests: int = 8
+    least_requests: int = 32
 
     def requests(self, sessions: int) -> int:
         """Return how many requests a turn has; each session has two at least, where few are."""
         return max(self.least_requests, 2 * sessions if sessions < 64 else sessions)
 
 
-QUICK = LoadPlan(sessions=(1, 4, 16), turns=3, max_tokens=48)
+QUICK = LoadPlan(sessions=(1, 4, 16), turns=3, max_tokens=48, least_requests=8)
 
 
 async def measure(

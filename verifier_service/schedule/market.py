@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ Sessions = Mapping[int, Session]
 
 # A session without a round under way takes part in the passes until it missed so many.
 _ACTIVE_PASSES = 8
+# Rounds of plain decoding take several passes, and what they take is told apart by whether any
+# session drafted meanwhile.
+_CALM_PASSES = 16
 
 
 @dataclass(slots=True)
@@ -41,9 +45,10 @@ class Market:
         self._prefill_rows = prefill_rows
         self._passes = 0
         self._ended = now
-        # Of the last pass: the sessions that take part, those of them that draft, and the tokens of
-        # their texts.
-        self._sessions = self._drafting = self._context = 0
+        # Of the last pass: the sessions that take part, and the tokens of their texts.
+        self._sessions = self._context = 0
+        # Of the last passes: how many sessions drafted.
+        self._drafting: deque[int] = deque(maxlen=_CALM_PASSES)
         self.counts = PassCounts()
         self.newest = NO_PRICE
 
@@ -88,9 +93,10 @@ class Market:
             reads = reads or session.needs_prefill
         since = self._passes - _ACTIVE_PASSES
         active = [s for s in sessions.values() if s.pending is not None or s.last_pass > since]
-        self._drafting = sum(s.drafted or s.offers_draft for s in active)
+        drafting = sum(s.drafted or s.offers_draft for s in active)
+        self._drafting.append(drafting)
         if not reads:
-            seconds, beside_drafts = ended - started, self._drafting > 0
+            seconds, beside_drafts = ended - started, drafting > 0
             done = Pass(rows, context, seconds, beside_drafts, drafted, len(scheduled))
             self._pricing.passed(done, started - self._ended)
         self.counts.passes += 1
@@ -106,5 +112,6 @@ class Market:
     def price(self, rows: int) -> Price:
         """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
         price = self._pricing.price(self._sessions, self._context, rows)
-        self.newest = NO_PRICE if price == NO_PRICE else price._replace(drafting=self._drafting)
+        drafting = max(self._drafting, default=0)
+        self.newest = NO_PRICE if price == NO_PRICE else price._replace(drafting=drafting)
         return self.newest

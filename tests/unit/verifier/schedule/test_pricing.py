@@ -144,3 +144,11 @@ def test_estimates_are_scaled_by_what_came_of_them() -> None:
         calibration = calibration.after((0.8, 0.7), accepted=1)
     assert calibration.scale == pytest.approx(1 / 1.5, rel=0.05)
     assert calibration.after((), accepted=0) == calibration
+
+
+def test_a_slower_machine_is_slower_for_texts_and_sessions_too() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0), context_s=0.01, session_s=0.1)
+    for _ in range(300):
+        costs.observe(Pass(9, 100, 8.4, sessions=3))
+    assert costs.seconds(9, context=100, sessions=3) == pytest.approx(8.4, rel=0.02)
+    assert costs.beside_rows_s(100, 3) == pytest.approx(2 * 1.2, rel=0.05)

@@ -1,0 +1,42 @@
+"""What a verdict's price says of the sessions that draft."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from verifier_service.schedule.batching import ScheduledRows
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.market import _CALM_PASSES, Market
+from verifier_service.schedule.pricing import Priced
+
+
+def session(drafts: bool) -> Any:
+    return SimpleNamespace(
+        pending=object(),
+        last_pass=0,
+        drafted=drafts,
+        offers_draft=drafts,
+        cached=100,
+        needs_prefill=False,
+        num_offered=4,
+        num_bought=2,
+    )
+
+
+def test_a_draft_is_remembered_for_as_long_as_a_plain_round_may_take() -> None:
+    market = Market(Priced(PassCosts((1, 9), (1.0, 3.0))), prefill_rows=8, now=0.0)
+
+    def passes(count: int, drafting: int) -> int:
+        sessions = {key: session(key < drafting) for key in range(3)}
+        rows = [ScheduledRows(key, 1, True) for key in sessions]
+        for _ in range(count):
+            market.passed(sessions, rows, 0.0, 1.0)
+        return market.price(3).drafting
+
+    assert passes(1, drafting=0) == 0
+    assert passes(1, drafting=2) == 2
+    assert passes(1, drafting=1) == 2
+    assert passes(_CALM_PASSES - 2, drafting=0) == 2
+    assert passes(1, drafting=0) == 1
+    assert passes(1, drafting=0) == 0
