@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
@@ -117,6 +117,13 @@ class IngressConfig(PoolConfig):
     max_queued_requests: int = Field(
         default=128, ge=0, description="Most requests that wait for a replica; more get HTTP 503."
     )
+    keys_file: Path | None = Field(
+        default=None,
+        description="File of API keys, made by `foredraft keys add`; null: no key is asked for.",
+    )
+    cors_origins: tuple[str, ...] = Field(
+        default=(), description="Origins whose pages may call from a browser; `*` for any."
+    )
 
 
 class ForedraftConfig(StrictModel):
@@ -165,6 +172,23 @@ class HttpOptions(StrictModel):
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
+    ssl_keyfile: Path | None = Field(
+        default=None, description="The server's private key, for HTTPS; goes with ssl_certfile."
+    )
+    ssl_certfile: Path | None = Field(
+        default=None, description="The server's certificate and those that signed it, for HTTPS."
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> HttpOptions:
+        if (self.ssl_keyfile is None) != (self.ssl_certfile is None):
+            raise ValueError("ssl_keyfile and ssl_certfile go together")
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where the proxy answers."""
+        return f"http{'s' if self.ssl_certfile else ''}://{self.host}:{self.port}"
 
 
 class ApplicationEntry(StrictModel):
@@ -208,8 +232,11 @@ def read(path: Path) -> ServeFile:
         raise ConfigError(f"{path}: not YAML: {error}", param="config") from None
     file = parse(ServeFile, values)
     entry = file.application
-    placed = _placed(entry.args, (path.absolute().parent, DATA, fetched_models()))
-    return file.model_copy(update={"applications": [entry.model_copy(update={"args": placed})]})
+    folder = path.absolute().parent
+    placed = _placed(entry.args, (folder, DATA, fetched_models()))
+    http = with_absolute_paths(file.http_options, (folder,), "http_options")
+    applications = [entry.model_copy(update={"args": placed})]
+    return file.model_copy(update={"applications": applications, "http_options": http})
 
 
 def located(config: ForedraftConfig) -> ForedraftConfig:

@@ -19,6 +19,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from foredraft.errors import InvalidRequest, WeightsError
 
 _SPECIALS = ("bos_token", "eos_token", "unk_token", "pad_token")
+_TAGGED = "<function="
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +29,22 @@ class ChatTemplate:
     source: str
     specials: Mapping[str, str]
 
+    def writes_tool_calls(self, opening: str) -> bool:
+        """Whether the template tells of tools, and begins a call of one as JSON by this tag."""
+        # Some models write the arguments of a call as tags, too.
+        return "tools" in self.source and opening in self.source and _TAGGED not in self.source
+
     def render(
-        self, messages: Sequence[Mapping[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        **more: Any,
     ) -> str:
         """Return the text of messages, each with a role and its content.
 
-        add_generation_prompt ends it where an answer begins. Raise InvalidRequest naming messages
-        where the template refuses them.
+        add_generation_prompt ends it where an answer begins; more goes to the template. Raise
+        InvalidRequest naming messages where the template refuses them.
         """
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
@@ -43,11 +53,14 @@ class ChatTemplate:
         environment.filters["tojson"] = _to_json
         try:
             return environment.from_string(self.source).render(
-                messages=list(messages),
-                add_generation_prompt=add_generation_prompt,
-                **self.specials,
+                {
+                    **more,
+                    **self.specials,
+                    "messages": list(messages),
+                    "add_generation_prompt": add_generation_prompt,
+                }
             )
-        except TemplateError as error:
+        except (TemplateError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             raise InvalidRequest(
                 f"messages do not fit the model's chat template: {error}", param="messages"
             ) from None

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
-from deployments.ingress.openai.api import SpeculativeOptions
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling

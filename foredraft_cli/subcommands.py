@@ -51,6 +51,7 @@ SUBCOMMANDS = (
         "foredraft_cli.convert",
         "Convert a GGUF file to a model folder.",
     ),
+    Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
     Subcommand(

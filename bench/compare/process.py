@@ -10,7 +10,7 @@ from bench.compare.peers import Transformers
 from bench.compare.rows import Row, Run, Setting, row
 from bench.compare.workload import PLAIN, Mode
 from deployments.in_process import Engines
-from deployments.ingress.openai.api import SpeculativeOptions
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import sampling
 from orchestrator.config import OrchestratorConfig

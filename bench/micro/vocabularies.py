@@ -22,12 +22,12 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from bench.micro.path_search import EMBEDDED, VERIFIED, continuation, right
-from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
+from foredraft.vocabulary import Vocabulary
 from foredraft_cli.prompts.held_out import prompts
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target

@@ -14,7 +14,7 @@ from bench.compare.workload import Mode
 from bench.load.traffic import Answer, Traffic, Turn
 from bench.overhead.cpu import cpu_seconds
 from deployments.in_process import Engines
-from deployments.ingress.openai.api import SpeculativeOptions
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from foredraft.client import Prompt
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates

@@ -14,7 +14,7 @@ from bench.papers.timed import TimedDrafter
 from bench.papers.ways import Decoded, Promise, Spent, Way
 from deployments.config import ForedraftConfig
 from deployments.in_process import Engines
-from deployments.ingress.openai.api import SpeculativeOptions
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model

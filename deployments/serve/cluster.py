@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deployments.config import HttpOptions, ServeFile, located
+from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
 from deployments.serve.platform import (
     call_every_replica,
@@ -52,6 +54,8 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
     """
     entry, http = file.application, file.http_options
     check_models(located(entry.args))
+    if entry.args.ingress.keys_file is not None:
+        read_keys(entry.args.ingress.keys_file)
     prepare_environment()
     import ray
     from ray import serve
@@ -73,7 +77,7 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             )
         serve.start(
             proxy_location=file.proxy_location,
-            http_options={"host": http.host, "port": http.port},
+            http_options=http.model_dump(mode="json", exclude_none=True),
         )
         deployed = True
         try:
@@ -83,9 +87,9 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
         except RuntimeError as error:
             failures = deployment_failures(entry.name)
             raise Unavailable("; ".join(failures) or str(error)) from None
-        url = f"http://{http.host}:{http.port}{entry.route_prefix.rstrip('/')}"
+        url = http.url + entry.route_prefix.rstrip("/")
         instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
-        yield RunningCluster(url, wait_until_ready(url, instances))
+        yield RunningCluster(url, wait_until_ready(url, instances, trusted(http)))
         grace_s = entry.args.ingress.drain_s
         # Whatever is wrong with an ingress by now, it goes all the same.
         with suppress(Exception):
@@ -119,8 +123,20 @@ def check_port(http: HttpOptions) -> None:
         ) from None
 
 
+def trusted(http: HttpOptions) -> ssl.SSLContext | None:
+    """Return what trusts the proxy's own certificate, whatever name it is for; None for HTTP."""
+    if http.ssl_certfile is None:
+        return None
+    context = ssl.create_default_context(cafile=http.ssl_certfile)
+    context.check_hostname = False
+    return context
+
+
 def wait_until_ready(
-    url: str, instances: Collection[str], timeout_s: float = _START_TIMEOUT_S
+    url: str,
+    instances: Collection[str],
+    context: ssl.SSLContext | None = None,
+    timeout_s: float = _START_TIMEOUT_S,
 ) -> dict[str, Any]:
     """Return /health once one of our own instances answers it.
 
@@ -129,7 +145,8 @@ def wait_until_ready(
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310
+            health_url = f"{url}/health"
+            with urllib.request.urlopen(health_url, timeout=5, context=context) as answer:  # noqa: S310
                 health = json.load(answer)
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)

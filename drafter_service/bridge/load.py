@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drafter_service.bridge.pair import Pair
-from drafter_service.bridge.vocabulary import Vocabulary
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.model_files import eos_token_ids
+from foredraft.vocabulary import Vocabulary
 
 
 def load_pair(own: Path | None, own_eos: int, size: int, target: Path) -> Pair:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from drafter_service.bridge.vocabulary import Vocabulary
+from foredraft.vocabulary import Vocabulary
 
 NOTHING = -1
 """What a special token is to a vocabulary that lacks it."""

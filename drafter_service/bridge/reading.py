@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.proposals.prefix_chain import common
+from foredraft.vocabulary import Vocabulary
 
 _OVERLAP = 16
 

@@ -17,7 +17,6 @@ from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.bridge.bridged import BridgedLM
 from drafter_service.bridge.pair import Pair
-from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.client import DrafterClient
 from drafter_service.compose import Strategies
 from drafter_service.config import DrafterConfig
@@ -25,6 +24,7 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import Capabilities
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.types import ModelInfo, Proposal, SamplingParams
+from foredraft.vocabulary import Vocabulary
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig

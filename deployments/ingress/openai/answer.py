@@ -6,29 +6,51 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from deployments.ingress.openai import errors
-from deployments.ingress.openai.api import CompletionRequest, usage
-from deployments.ingress.openai.echo import ChoiceWriter
+from deployments.ingress.openai.fields import GenerationFields, usage
 from deployments.ingress.openai.report import trace
 from deployments.ingress.stream.sse import DONE, CompletionBuffer, Delta, sse
 from foredraft.errors import ForedraftError
+from foredraft.types import FinishReason
 
 
-class CompletionResponse:
+class BodyKind(NamedTuple):
+    """What the bodies of a route are called: the beginning of their ids, and their objects."""
+
+    id_prefix: str
+    whole: str
+    chunk: str
+
+
+class ChoiceWriter(Protocol):
+    """Writes one choice as the route's API has it."""
+
+    def whole(self, answer: Delta) -> dict[str, Any]:
+        """Return the fields of a choice that does not stream."""
+
+    def chunks(self, delta: Delta) -> list[dict[str, Any]]:
+        """Return the fields of the choice in each of the stream's next chunks."""
+
+    def finish_reason(self, reason: FinishReason) -> str:
+        """Return why the choice ended, in the API's words; asked for after its last text."""
+
+
+class Answer:
     """The bodies of one request's answer: one id and creation time for all of them."""
 
     def __init__(
         self,
+        kind: BodyKind,
         model: str,
-        request: CompletionRequest,
+        request: GenerationFields,
         prompt_tokens: int,
         choices: Sequence[ChoiceWriter],
     ) -> None:
+        self._kind = kind
         self._head = {
-            "id": f"cmpl-{uuid.uuid4().hex}",
-            "object": "text_completion",
+            "id": f"{kind.id_prefix}-{uuid.uuid4().hex}",
             "created": int(time.time()),
             "model": model,
         }
@@ -38,8 +60,13 @@ class CompletionResponse:
 
     def whole(self, answers: Sequence[CompletionBuffer]) -> dict[str, Any]:
         """The body of a request that does not stream."""
-        choices = [self._choice(index, a.delta) for index, a in enumerate(answers)]
+        written = [self._choices[at].whole(each.delta) for at, each in enumerate(answers)]
+        choices = [
+            self._choice(at, each.delta, fields)
+            for at, (each, fields) in enumerate(zip(answers, written, strict=True))
+        ]
         return self._head | {
+            "object": self._kind.whole,
             "choices": choices,
             "usage": self._usage(
                 [a.cached_tokens for a in answers], sum(len(a.tokens) for a in answers)
@@ -52,6 +79,7 @@ class CompletionResponse:
     ) -> AsyncIterator[bytes]:
         """The server-sent events of a stream; an error becomes an event, then [DONE]."""
         options = self._request.stream_options
+        head = self._head | {"object": self._kind.chunk}
         completion_tokens, cached = 0, [0] * len(self._choices)
         reports: list[dict[str, Any] | None] = [None] * len(self._choices)
         try:
@@ -62,15 +90,15 @@ class CompletionResponse:
                     completion_tokens += len(delta.tokens)
                     cached[index] += delta.cached_tokens
                     reports[index] = delta.report or reports[index]
-                    if delta.text or delta.tokens or delta.finish_reason:
-                        chunk = self._head | {"choices": [self._choice(index, delta)]}
+                    for choice in self._parts(index, delta):
+                        chunk = head | {"choices": [choice]}
                         if options and options.continuous_usage_stats:
                             chunk["usage"] = self._usage(cached, completion_tokens)
                         yield sse(chunk)
                     item = await anext(rest, None)
             if options and options.include_usage:
                 yield sse(
-                    self._head
+                    head
                     | {
                         "choices": [],
                         "usage": self._usage(cached, completion_tokens),
@@ -80,6 +108,16 @@ class CompletionResponse:
         except ForedraftError as error:
             yield sse(errors.body_of(error))
         yield DONE
+
+    def _parts(self, index: int, delta: Delta) -> list[dict[str, Any]]:
+        """Return a delta's choices, one for each chunk; tokens and the reason are in the last."""
+        if not (delta.text or delta.tokens or delta.finish_reason):
+            return []
+        *before, last = self._choices[index].chunks(delta)
+        nothing = Delta("")
+        return [self._choice(index, nothing, fields) for fields in before] + [
+            self._choice(index, delta, last)
+        ]
 
     def _usage(self, cached: Sequence[int], completion_tokens: int) -> dict[str, Any]:
         """Return the usage object; of a prompt's answers, all but the one that read it share."""
@@ -100,15 +138,10 @@ class CompletionResponse:
         rounds = shown.pop("trace")
         return shown | {"trace": trace(rounds)} if self._request.speculative.trace else shown
 
-    def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
-        reason = None if delta.finish_reason is None else str(delta.finish_reason)
-        written = self._choices[index]
-        choice: dict[str, Any] = {
-            "index": index,
-            "text": written.text(delta),
-            "logprobs": written.logprobs(delta),
-            "finish_reason": reason,
-        }
+    def _choice(self, index: int, delta: Delta, fields: dict[str, Any]) -> dict[str, Any]:
+        reason = delta.finish_reason
+        written = None if reason is None else self._choices[index].finish_reason(reason)
+        choice: dict[str, Any] = {"index": index, **fields, "finish_reason": written}
         if self._request.return_token_ids:
             choice["token_ids"] = [committed.token for committed in delta.tokens]
         if self._request.speculative.detail:

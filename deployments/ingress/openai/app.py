@@ -1,9 +1,10 @@
-"""The HTTP ingress as a Serve deployment: OpenAI completions over the orchestrator."""
+"""The HTTP ingress as a Serve deployment: the OpenAI API over the orchestrator."""
 
 # Serve pickles the decorated class by value at once: annotations must not be postponed, and what
 # its methods use must be defined above it or imported.
 
 import asyncio
+import time
 import uuid
 from functools import partial
 from typing import Any
@@ -14,8 +15,10 @@ from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig
-from deployments.ingress.openai.completions import Completions
-from deployments.ingress.openai.routes import application
+from deployments.ingress.doors import install as doors
+from deployments.ingress.doors.keys import read_keys
+from deployments.ingress.generations import Generations
+from deployments.ingress.openai.routes import openai_application
 from deployments.observability.export import RequestMetrics
 from deployments.preflight import check_tokenizer
 from deployments.serve.platform import pin, prepare_replica
@@ -41,7 +44,11 @@ class Ingress:
         self._handles = {"drafter": drafters, "verifier": verifiers}
         target: ModelInfo = await verifiers.info.remote()
         check_tokenizer(config.tokenizer_file, target.tokenizer_hash, target.name)
-        self._completions = Completions(
+        self._tokenizer_file = config.tokenizer_file
+        keys_file = config.ingress.keys_file
+        self._keys = () if keys_file is None else read_keys(keys_file)
+        self._origins = config.ingress.cors_origins
+        self._generations = Generations(
             config.name,
             target,
             Tokenizer.from_file(str(config.tokenizer_file)),
@@ -53,7 +60,9 @@ class Ingress:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
-        return application(self._completions, self._health)
+        app = openai_application(self._generations, self._tokenizer_file, self._health)
+        doors.install(app, self._keys, self._origins, time.monotonic)
+        return app
 
     def instance(self) -> str:
         """Return what /health calls this replica, so that one can know whose answer that is."""
@@ -61,7 +70,7 @@ class Ingress:
 
     async def drain(self, grace_s: float) -> None:
         """Take no new requests; return when those under way have ended, at the latest then."""
-        await self._completions.stopping.drain(grace_s)
+        await self._generations.stopping.drain(grace_s)
 
     async def _health(self) -> dict[str, Any] | None:
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))

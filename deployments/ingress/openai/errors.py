@@ -10,10 +10,20 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from foredraft.errors import ForedraftError, Overloaded
+from foredraft.errors import ForedraftError, InvalidRequest, Overloaded
 
 _log = logging.getLogger(__name__)
 _KINDS = {404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error"}
+
+
+class ModelNotFound(InvalidRequest):
+    """The request names a model that is not served."""
+
+    http_code = 404
+    kind = "not_found_error"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"model {name[:64]!r} does not exist", param="model")
 
 
 def error_body(message: str, kind: str, code: int, param: str | None = None) -> dict[str, Any]:

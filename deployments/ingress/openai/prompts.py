@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from tokenizers import Tokenizer
 
@@ -19,31 +20,35 @@ class Prompts:
         # No longer text can fit, so it is not even tokenised.
         self._longest = max_len * max(map(len, tokenizer.get_vocab()))
 
-    async def tokens(self, prompt: str | list[int]) -> tuple[int, ...]:
-        """Return the prompt's token ids; raise InvalidRequest naming prompt.
+    async def tokens(
+        self, prompt: str | list[int], *, special: bool = True, field: str = "prompt"
+    ) -> tuple[int, ...]:
+        """Return the prompt's token ids; raise InvalidRequest naming the field.
 
-        A text is tokenised in a thread, so that no other request waits for it.
+        A text is tokenised in a thread, so that no other request waits for it; special says
+        whether the tokenizer adds its special tokens.
         """
         if isinstance(prompt, str):
-            self._check(prompt)
+            self._check(prompt, field)
             # Of the tokenizer's calls, only those for batches let other threads run meanwhile.
-            [found] = await asyncio.to_thread(self._tokenizer.encode_batch_fast, [prompt])
+            encode = partial(self._tokenizer.encode_batch_fast, add_special_tokens=special)
+            [found] = await asyncio.to_thread(encode, [prompt])
             tokens = tuple(found.ids)
         else:
-            check_tokens("prompt", prompt, self._vocab_size)
+            check_tokens(field, prompt, self._vocab_size)
             tokens = tuple(prompt)
         if not tokens:
-            raise InvalidRequest("prompt is empty", param="prompt")
+            raise InvalidRequest(f"{field} is empty", param=field)
         return tokens
 
-    def _check(self, prompt: str) -> None:
+    def _check(self, prompt: str, field: str) -> None:
         if len(prompt) > self._longest:
             raise InvalidRequest(
-                f"prompt has {len(prompt)} characters; {self._longest} are the most that can fit "
+                f"{field} has {len(prompt)} characters; {self._longest} are the most that can fit "
                 "the model's context",
-                param="prompt",
+                param=field,
             )
         try:
             prompt.encode()
         except UnicodeEncodeError:
-            raise InvalidRequest("prompt is no valid Unicode", param="prompt") from None
+            raise InvalidRequest(f"{field} is no valid Unicode", param=field) from None

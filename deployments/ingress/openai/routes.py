@@ -1,29 +1,62 @@
-"""The HTTP routes, over whatever answers completions."""
+"""The HTTP routes, over whatever answers completions and conversations."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 
+from deployments.ingress.doors.body_limit import BodyLimit
+from deployments.ingress.generations import Generations
 from deployments.ingress.openai import errors
-from deployments.ingress.openai.api import CompletionRequest, ModelNotFound
-from deployments.ingress.openai.completions import Completions
+from deployments.ingress.openai.chat.handler import Chat
+from deployments.ingress.openai.chat.request import ChatRequest
+from deployments.ingress.openai.completions.handler import Completions
+from deployments.ingress.openai.completions.request import CompletionRequest
+from deployments.ingress.openai.errors import ModelNotFound
+from deployments.ingress.openai.prompts import Prompts
+from deployments.ingress.openai.tokens import DetokenizeRequest, TokenizeRequest, Tokens
+from foredraft import __version__
+from foredraft.chat_template import read_chat_template
+from foredraft.vocabulary import spelling
 
 MAX_BODY_BYTES = 4 << 20
 
 
-def application(
-    completions: Completions, health: Callable[[], Awaitable[dict[str, Any] | None]]
+def openai_application(
+    generations: Generations,
+    tokenizer_file: Path,
+    health: Callable[[], Awaitable[dict[str, Any] | None]],
 ) -> FastAPI:
-    """Return the app; health describes what serves, None while nothing does."""
-    app = FastAPI(title="Foredraft", max_body_size=MAX_BODY_BYTES)
+    """Return the app of a model whose tokenizer, with its chat template, lies there.
+
+    Raise WeightsError for a chat template that cannot be read.
+    """
+    prompts = Prompts(generations.tokenizer, generations.target.max_len)
+    template = read_chat_template(tokenizer_file.parent)
+    chat = Chat(generations, prompts, template, spelling(tokenizer_file))
+    tokens = Tokens(generations, prompts, chat)
+    completions = Completions(generations, prompts)
+    return application(generations.name, completions, chat, tokens, health)
+
+
+def application(
+    name: str,
+    completions: Completions,
+    chat: Chat,
+    tokens: Tokens,
+    health: Callable[[], Awaitable[dict[str, Any] | None]],
+) -> FastAPI:
+    """Return the app of a model; health describes what serves, None while nothing does."""
+    app = FastAPI(title="Foredraft", version=__version__)
+    app.add_middleware(BodyLimit, most=MAX_BODY_BYTES)
     errors.install(app)
     described = {
-        "id": completions.name,
+        "id": name,
         "object": "model",
         "created": int(time.time()),
         "owned_by": "foredraft",
@@ -33,18 +66,40 @@ def application(
     async def complete(request: CompletionRequest) -> Response:
         return await completions.answer(request)
 
+    @app.post("/v1/chat/completions")
+    async def converse(request: ChatRequest) -> Response:
+        return await chat.answer(request)
+
+    @app.post("/tokenize")
+    async def tokenize(request: TokenizeRequest) -> dict[str, Any]:
+        return await tokens.tokenize(request)
+
+    @app.post("/detokenize")
+    async def detokenize(request: DetokenizeRequest) -> dict[str, Any]:
+        return tokens.detokenize(request)
+
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [described]}
 
-    @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> dict[str, Any]:
-        if name != completions.name:
-            raise ModelNotFound(name)
+    @app.get("/v1/models/{asked:path}")
+    async def model(asked: str) -> dict[str, Any]:
+        if asked != name:
+            raise ModelNotFound(asked)
         return described
 
+    @app.get("/version")
+    async def release() -> dict[str, Any]:
+        return {"version": app.version}
+
+    @app.get("/health/live")
+    async def live() -> dict[str, Any]:
+        """200 as long as this replica answers."""
+        return {"status": "ok"}
+
     @app.get("/health")
-    async def state() -> JSONResponse:
+    @app.get("/health/ready")
+    async def ready() -> JSONResponse:
         """200 when a verifier answers; a missing drafter only means plain decoding."""
         found = await health()
         if found is None:

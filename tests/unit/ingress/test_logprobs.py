@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from deployments.ingress.openai.echo import ChoiceWriter
-from deployments.ingress.openai.logprobs import LogprobsText
+from deployments.ingress.openai.completions.choice import CompletionChoice
+from deployments.ingress.openai.completions.logprobs import LogprobsText
 from deployments.ingress.stream.sse import Delta
 from foredraft.types import Committed, Origin, TokenLogprobs
 from tests.support.tokenizers_by_hand import byte_tokenizer
@@ -45,23 +45,20 @@ def committed(token: int, logprob: float) -> Committed:
 
 
 def test_an_echoed_prompt_comes_once_and_before_the_first_tokens() -> None:
-    choice = ChoiceWriter(TOKENIZER, (A, B), logprobs=True)
+    choice = CompletionChoice(TOKENIZER, (A, B), logprobs=True)
     first = Delta("c", (committed(C, -3.0),), prompt_logprobs=(TokenLogprobs(-2.0, 1),))
-    assert choice.text(first) == "abc"
-    found = choice.logprobs(first)
-    assert found is not None
-    assert found["token_logprobs"] == [None, -2.0, -3.0]
-    assert found["text_offset"] == [0, 1, 2]
-    second = Delta("a", (committed(A, -1.0),))
-    assert choice.text(second) == "a"
-    found = choice.logprobs(second)
-    assert found is not None and found["text_offset"] == [3]
+    [found] = choice.chunks(first)
+    assert found["text"] == "abc"
+    assert found["logprobs"]["token_logprobs"] == [None, -2.0, -3.0]
+    assert found["logprobs"]["text_offset"] == [0, 1, 2]
+    [found] = choice.chunks(Delta("a", (committed(A, -1.0),)))
+    assert found["text"] == "a"
+    assert found["logprobs"]["text_offset"] == [3]
 
 
 def test_nobody_asked() -> None:
-    choice = ChoiceWriter(TOKENIZER, (A,), logprobs=False)
+    choice = CompletionChoice(TOKENIZER, (A,), logprobs=False)
     delta = Delta("b", (Committed(B, Origin.PLAIN),))
-    assert choice.text(delta) == "ab"
-    assert choice.logprobs(delta) is None
-    assert choice.text(delta) == "b"
-    assert ChoiceWriter(TOKENIZER, (), logprobs=True).logprobs(Delta("")) is None
+    assert choice.whole(delta) == {"text": "ab", "logprobs": None}
+    assert choice.whole(delta)["text"] == "b"
+    assert CompletionChoice(TOKENIZER, (), logprobs=True).whole(Delta(""))["logprobs"] is None

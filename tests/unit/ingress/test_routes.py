@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,9 +16,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from deployments.config import model_path
-from deployments.ingress.openai.completions import Completions
+from deployments.ingress.generations import Generations
 from deployments.ingress.openai.prompts import Prompts
-from deployments.ingress.openai.routes import application
+from deployments.ingress.openai.routes import openai_application
 from foredraft.errors import InvalidRequest
 from tests.support.http import listening
 from tests.support.orchestrator.peers import (
@@ -28,24 +29,25 @@ from tests.support.orchestrator.peers import (
     continuation,
 )
 
-TOKENIZER = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
+TOKENIZER_FILE = Path(model_path("models/embedded/tokenizer/tokenizer.json"))
+TOKENIZER = Tokenizer.from_file(str(TOKENIZER_FILE))
 PROMPT = [3, 1, 4, 1, 5]
 
 
-def completions(verifier: ScriptedVerifier, ends: tuple[int, ...] = ()) -> Completions:
+def generations(verifier: ScriptedVerifier, ends: tuple[int, ...] = ()) -> Generations:
     target = replace(MODEL, eos_token_ids=ends)
     verifier.model = target
-    return Completions(
+    return Generations(
         "scripted", target, TOKENIZER, config(), ScriptedDrafter(), verifier, lambda _: None
     )
 
 
 @asynccontextmanager
-async def served(made: Completions) -> AsyncIterator[str]:
+async def served(made: Generations) -> AsyncIterator[str]:
     async def health() -> dict[str, Any]:
         return {}
 
-    async with listening(application(made, health)) as url:
+    async with listening(openai_application(made, TOKENIZER_FILE, health)) as url:
         yield f"{url}/v1/completions"
 
 
@@ -79,7 +81,7 @@ async def test_what_would_change_the_output_is_refused_by_name(
     change: dict[str, Any], param: str
 ) -> None:
     verifier = ScriptedVerifier()
-    async with served(completions(verifier)) as url:
+    async with served(generations(verifier)) as url:
         status, body = await post(url, {"prompt": PROMPT, "max_tokens": 4} | change)
     assert (status, body["error"]["param"]) == (404 if param == "model" else 400, param)
     assert not verifier.opens
@@ -97,7 +99,7 @@ async def test_what_asks_for_nothing_passes() -> None:
         "guided_json": None,
         "tools": None,
     }
-    async with served(completions(ScriptedVerifier())) as url:
+    async with served(generations(ScriptedVerifier())) as url:
         status, body = await post(url, {"prompt": PROMPT, "max_tokens": 4} | neutral)
     assert status == 200, body
     assert body["usage"]["completion_tokens"] == 4
@@ -108,7 +110,7 @@ async def test_a_text_ends_at_each_of_the_targets_ends_unless_they_are_ignored()
     ends = (text[8], text[5])
     first = min(text.index(end) for end in ends)
     body = {"prompt": PROMPT, "max_tokens": 12, "return_token_ids": True}
-    async with served(completions(ScriptedVerifier(), ends)) as url:
+    async with served(generations(ScriptedVerifier(), ends)) as url:
         for enabled in (True, False):
             asked = body | {"speculative": {"enabled": enabled}}
             _, ended = await post(url, asked)
@@ -148,7 +150,7 @@ class Watched:
     def get_vocab(self) -> dict[str, int]:
         return {"a": 0, "aaa": 1, "b": 2}
 
-    def encode_batch_fast(self, texts: list[str]) -> list[Any]:
+    def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[Any]:
         self.read += texts
         assert self.go_on.wait(10)
         [text] = texts
@@ -195,7 +197,7 @@ async def test_a_server_that_stops_refuses_and_ends_what_goes_on_with_an_error()
             await never.wait()
 
     verifier.before = before
-    made = completions(verifier)
+    made = generations(verifier)
     body = {"prompt": PROMPT, "max_tokens": 40, "stream": True, "speculative": {"enabled": False}}
     async with (
         served(made) as url,
@@ -224,7 +226,7 @@ async def test_what_ends_by_itself_in_the_grace_period_ends_whole() -> None:
         await go_on.wait()
 
     verifier.before = before
-    made = completions(verifier)
+    made = generations(verifier)
     async with served(made) as url:
         asked = {"prompt": PROMPT, "max_tokens": 9, "return_token_ids": True}
         answering = asyncio.create_task(post(url, asked))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deployments.ingress.openai.api import SpeculativeOptions
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from foredraft.errors import ConfigError, InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import Acceptance, Proposal

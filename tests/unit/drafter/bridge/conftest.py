@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drafter_service.bridge.pair import Pair
-from drafter_service.bridge.vocabulary import Vocabulary
+from foredraft.vocabulary import Vocabulary
 from tests.support.tokenizers_by_hand import (
     DRAFTER,
     END,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from drafter_service.bridge import reading
 from drafter_service.bridge.pair import Pair
 from drafter_service.bridge.reading import Reading
-from drafter_service.bridge.vocabulary import Vocabulary
 from drafter_service.proposals.prefix_chain import common
+from foredraft.vocabulary import Vocabulary
 from tests.support.examples import examples
 from tests.support.tokenizers_by_hand import (
     AB,

@@ -76,6 +76,14 @@ class Vocabulary:
         return 1
 
 
+def spelling(file: Path) -> Sequence[bytes]:
+    """Return each token's bytes, by its id; nothing for a tokenizer that does not tell them."""
+    try:
+        return Vocabulary(file).spelling
+    except ValueError:
+        return ()
+
+
 def _bare(raw: dict[str, Any]) -> dict[str, Any]:
     """Return a tokenizer that treats the middle of a text as its beginning: nothing is added."""
     bare = {**raw, "truncation": None, "padding": None, "post_processor": None}

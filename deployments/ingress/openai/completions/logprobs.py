@@ -33,7 +33,7 @@ class LogprobsText:
         for token, each in tokens:
             text = self._text(token)
             texts.append(text)
-            logprobs.append(None if each is None else _finite(each.logprob))
+            logprobs.append(None if each is None else finite(each.logprob))
             tops.append(None if each is None else self._top(text, each))
             offsets.append(self._offset)
             self._offset += len(text)
@@ -48,14 +48,15 @@ class LogprobsText:
         """Return the likeliest tokens and the chosen one; of equal texts the best counts."""
         if not logprobs.top:
             return None
-        top = {text: _finite(logprobs.logprob)}
+        top = {text: finite(logprobs.logprob)}
         for token, logprob in reversed(logprobs.top):
-            top[self._text(token)] = _finite(logprob)
+            top[self._text(token)] = finite(logprob)
         return dict(sorted(top.items(), key=lambda item: -item[1]))
 
     def _text(self, token: int) -> str:
         return str(self._tokenizer.decode([token], skip_special_tokens=False))
 
 
-def _finite(logprob: float) -> float:
+def finite(logprob: float) -> float:
+    """Return the logprob as JSON can have it."""
     return max(logprob, _LEAST)

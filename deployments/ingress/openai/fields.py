@@ -1,30 +1,23 @@
-"""The OpenAI completions request and the bodies that answer it."""
+"""The fields that completion and chat requests share, and what they come to."""
 
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from deployments.ingress.openai.errors import ModelNotFound
+from deployments.ingress.openai.speculative import SpeculativeOptions
 from deployments.ingress.openai.structured import ResponseFormat, StructuredOutputs
 from foredraft.errors import InvalidRequest
-from foredraft.limits import (
-    MAX_BIASES,
-    MAX_GRAMMAR,
-    MAX_LED_ROUNDS,
-    MAX_LOGPROBS,
-    MAX_SALT,
-    check_range,
-)
-from foredraft.types import Acceptance, Grammar, LogitsParams, Proposal, SamplingParams
-from orchestrator.config import DraftConfig, NgramConfig, OrchestratorConfig
-from orchestrator.length.config import AdlConfig
+from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_SALT, check_range
+from foredraft.types import Grammar, LogitsParams, SamplingParams
 
-DEFAULT_MAX_TOKENS = 16
 MAX_N = 16
-# Prompts times n.
-MAX_CHOICES = 64
+MAX_TOKENS = 1 << 20
 MAX_STOP = 16
 MAX_STOP_LENGTH = 256
 MAX_STOP_TOKENS = 128
@@ -33,15 +26,13 @@ MAX_TOP_K = (1 << 32) - 1
 
 # Fields of the API and of its extensions that are not served: only the value that asks for nothing
 # passes, because silently ignoring them would break the promise. So does null, for any field.
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "add_special_tokens": (True,),
-    "best_of": (1,),
     "detokenize": (True,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
-    "suffix": ("",),
     "use_beam_search": (False,),
 }
 # What says something of the request, and asks for nothing.
@@ -66,55 +57,16 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: StrictBool = False
 
 
-class SpeculativeOptions(BaseModel):
-    """Our extension: how this request speculates.
-
-    It never changes the tokens, unless `acceptance` asks for another rule than "coupled".
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    enabled: StrictBool = True
-    proposal: Proposal | None = None
-    ngram: NgramConfig | None = None
-    adl: AdlConfig | None = None
-    draft: DraftConfig | None = None
-    acceptance: Acceptance | None = None
-    verifier_led_rounds: StrictInt | None = Field(None, ge=0, le=MAX_LED_ROUNDS)
-    detail: StrictBool = False
-    trace: StrictBool = False
-
-    def applied_to(self, config: OrchestratorConfig) -> OrchestratorConfig:
-        """Return the server's configuration with this request's choices.
-
-        Raise InvalidRequest where they do not go together.
-        """
-        chosen = {
-            "proposal": self.proposal,
-            "ngram": self.ngram,
-            "adl": self.adl,
-            "draft": self.draft,
-            "acceptance": self.acceptance,
-            "verifier_led_rounds": self.verifier_led_rounds,
-        }
-        asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})
-        if self.ngram is None and asked.acceptance is not Acceptance.COUPLED:
-            # The server's n-gram trees serve the rule that verifies trees.
-            asked = asked.model_copy(update={"ngram": NgramConfig()})
-        if (fault := asked.why_unverifiable()) is not None:
-            raise InvalidRequest(fault, param="speculative.acceptance")
-        return asked
-
-
-class CompletionRequest(BaseModel):
-    """`POST /v1/completions`. A field that is neither served nor known to be neutral is refused."""
+class GenerationFields(BaseModel):
+    """A request for text. A field that is neither served nor known to be neutral is refused."""
 
     model_config = ConfigDict(extra="allow")
+    # More of them, of one API.
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
 
     model: str | None = None
-    prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
     n: StrictInt | None = Field(1, ge=1, le=MAX_N)
-    max_tokens: StrictInt | None = Field(DEFAULT_MAX_TOKENS, ge=1, le=1 << 20)
+    max_tokens: StrictInt | None = Field(None, ge=1, le=MAX_TOKENS)
     temperature: float | None = Field(1.0, ge=0, le=100, allow_inf_nan=False)
     top_p: float | None = Field(1.0, gt=0, le=1, allow_inf_nan=False)
     top_k: StrictInt | None = Field(0, ge=-1, le=MAX_TOP_K)
@@ -129,8 +81,6 @@ class CompletionRequest(BaseModel):
     repetition_penalty: float | None = Field(1.0, ge=0.01, le=10, allow_inf_nan=False)
     logit_bias: dict[int, float] | None = Field(None, max_length=MAX_BIASES)
     allowed_token_ids: list[StrictInt] | None = Field(None, min_length=1)
-    echo: StrictBool | None = False
-    logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     cache_salt: str | None = Field(None, max_length=MAX_SALT, pattern=r"^[ -~]*$")
@@ -139,15 +89,28 @@ class CompletionRequest(BaseModel):
     return_token_ids: StrictBool = False
     speculative: SpeculativeOptions = SpeculativeOptions()
 
+    @abstractmethod
+    def length(self, prompt_tokens: int, max_len: int) -> int:
+        """Return how many tokens an answer may have, behind a prompt of so many."""
+
+    @property
+    @abstractmethod
+    def top_logprobs_asked(self) -> int | None:
+        """How many of the likeliest tokens each token's logprob comes with; None: no logprobs."""
+
+    @property
+    def with_prompt(self) -> bool:
+        """Whether the answer begins with the prompt."""
+        return False
+
     def check(self, model_name: str) -> None:
         """Raise InvalidRequest naming the first field that cannot be honoured."""
         if self.model is not None and self.model != model_name:
             raise ModelNotFound(self.model)
+        neutral = {**_NEUTRAL, **self.neutral}
         for name, value in (self.model_extra or {}).items():
-            if value is not None and name not in _HARMLESS and value not in _NEUTRAL.get(name, ()):
+            if value is not None and name not in _HARMLESS and value not in neutral.get(name, ()):
                 raise InvalidRequest(f"{name[:64]} is not supported", param=name[:64])
-        if (self.min_tokens or 0) > (self.max_tokens or DEFAULT_MAX_TOKENS):
-            raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
         if self.stream_options is not None and not self.stream:
             raise InvalidRequest("stream_options needs stream=true", param="stream_options")
         stops = self.stops
@@ -170,22 +133,10 @@ class CompletionRequest(BaseModel):
         """How many answers each prompt gets."""
         return self.n or 1
 
-    @property
-    def prompts(self) -> list[str] | list[list[int]]:
-        """All prompts; raise InvalidRequest when there are too many, or one is empty."""
-        prompt = self.prompt
-        several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
-        prompts: list[Any] = prompt if several else [prompt]  # type: ignore[assignment]
-        if len(prompts) * self.samples > MAX_CHOICES:
-            raise InvalidRequest(f"at most {MAX_CHOICES} answers in all", param="prompt")
-        if not all(prompts):
-            raise InvalidRequest("prompt is empty", param="prompt")
-        return prompts
-
     def sampling(self, sample: int) -> SamplingParams:
         """The sampling parameters of a prompt's answer, null fields at their defaults.
 
-        CompletionResponse number i has seed + i, and without a seed a fresh one.
+        Answer number i has seed + i, and without a seed a fresh one.
         """
         seed = secrets.randbits(63) if self.seed is None else self.seed + sample
         return SamplingParams(
@@ -217,20 +168,15 @@ class CompletionRequest(BaseModel):
                 raise InvalidRequest(f"response_format and {field} exclude each other", param=field)
             found = self.structured_outputs.as_grammar()
         if found is not None:
-            check_range(f"{field} length", len(found.text), 1, MAX_GRAMMAR)
-            if not found.text.isascii() and any("\ud800" <= c <= "\udfff" for c in found.text):
-                raise InvalidRequest(f"{field} is no valid Unicode", param=field)
+            check_grammar(field, found)
         return found
 
 
-class ModelNotFound(InvalidRequest):
-    """The request names a model that is not served."""
-
-    http_code = 404
-    kind = "not_found_error"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"model {name[:64]!r} does not exist", param="model")
+def check_grammar(field: str, grammar: Grammar) -> None:
+    """Raise InvalidRequest naming the field where its grammar is too long, or no valid Unicode."""
+    check_range(f"{field} length", len(grammar.text), 1, MAX_GRAMMAR)
+    if not grammar.text.isascii() and any("\ud800" <= c <= "\udfff" for c in grammar.text):
+        raise InvalidRequest(f"{field} is no valid Unicode", param=field)
 
 
 def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One choice's text and logprobs as the API writes them: with the prompt before them, if asked."""
+"""One choice of a completion: text and logprobs, with the prompt before them if asked."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from deployments.ingress.openai.logprobs import LogprobsText
+from deployments.ingress.openai.completions.logprobs import LogprobsText
 from deployments.ingress.stream.sse import Delta
-from foredraft.types import TokenLogprobs
+from foredraft.types import FinishReason, TokenLogprobs
 
 
-class ChoiceWriter:
+class CompletionChoice:
     """Writes one choice, delta after delta. echoed is the prompt to begin with, empty if none."""
 
     def __init__(self, tokenizer: Tokenizer, echoed: Sequence[int], logprobs: bool) -> None:
@@ -20,11 +20,20 @@ class ChoiceWriter:
         self._prompt = str(tokenizer.decode(list(echoed), skip_special_tokens=False))
         self._logprobs = LogprobsText(tokenizer) if logprobs else None
 
-    def text(self, delta: Delta) -> str:
-        """Return the delta's text; call `logprobs` after it."""
-        return self._prompt + delta.text
+    def whole(self, answer: Delta) -> dict[str, Any]:
+        """Return the choice's text and logprobs."""
+        text = self._prompt + answer.text
+        return {"text": text, "logprobs": self._logprobs_of(answer)}
 
-    def logprobs(self, delta: Delta) -> dict[str, Any] | None:
+    def chunks(self, delta: Delta) -> list[dict[str, Any]]:
+        """Return one chunk's text and logprobs."""
+        return [self.whole(delta)]
+
+    def finish_reason(self, reason: FinishReason) -> str:
+        """Return the reason as it is."""
+        return str(reason)
+
+    def _logprobs_of(self, delta: Delta) -> dict[str, Any] | None:
         """Return the logprobs object of the delta's tokens; the prompt is done with after it."""
         tokens: list[tuple[int, TokenLogprobs | None]] = []
         if self._echoed:

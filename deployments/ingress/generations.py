@@ -1,0 +1,73 @@
+"""What runs a request's sessions, whichever API it came by: from records to deltas of text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import NamedTuple
+
+from tokenizers import Tokenizer
+
+from deployments.ingress.stream.merge import merged
+from deployments.ingress.stream.sse import Delta, Stops, deltas
+from deployments.ingress.stream.stopping import Stopping
+from foredraft.types import ModelInfo
+from orchestrator.config import OrchestratorConfig
+from orchestrator.controller_state import ControllerStates
+from orchestrator.drive.pipeline import decoding_mode, generate
+from orchestrator.ports import DrafterPort, VerifierPort
+from orchestrator.report import SpeculationReport
+from orchestrator.request import GenerationRequest
+
+
+class Answering(NamedTuple):
+    """One answer to decode, and what ends its text."""
+
+    generation: GenerationRequest
+    stops: Stops
+
+
+class Generations:
+    """Decodes answers.
+
+    name is what clients call the target, config how it decodes where a request says nothing else;
+    ended is given the report of each session at its end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: ModelInfo,
+        tokenizer: Tokenizer,
+        config: OrchestratorConfig,
+        drafters: DrafterPort,
+        verifiers: VerifierPort,
+        ended: Callable[[SpeculationReport], None],
+    ) -> None:
+        self.name, self.target, self.tokenizer, self.config = name, target, tokenizer, config
+        self.stopping = Stopping()
+        self._drafters, self._verifiers = drafters, verifiers
+        self._ended = ended
+        self._states = ControllerStates()
+
+    def deltas(
+        self, answers: Sequence[Answering], config: OrchestratorConfig
+    ) -> AsyncGenerator[tuple[int, Delta]]:
+        """Yield what is added to each answer, with its number; closing this ends their sessions.
+
+        Raise Unavailable once the server stops.
+        """
+        return self.stopping.bounded(merged([self._deltas(each, config) for each in answers]))
+
+    def _deltas(self, answer: Answering, config: OrchestratorConfig) -> AsyncGenerator[Delta]:
+        generation = answer.generation
+        events = generate(
+            generation,
+            self._drafters,
+            self._verifiers,
+            config,
+            time.monotonic,
+            self._states.of(config.kind(generation.sampling)),
+        )
+        mode = decoding_mode(generation, config)
+        return deltas(events, self.tokenizer, answer.stops, mode, self._ended)

@@ -1,0 +1,72 @@
+"""From a request's fields and prompts to its answer: the part that all OpenAI routes share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+
+from deployments.ingress.generations import Answering, Generations
+from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
+from deployments.ingress.openai.fields import GenerationFields
+from deployments.ingress.stream.sse import CompletionBuffer, Stops
+from foredraft.limits import check_logits, check_tokens
+from orchestrator.request import GenerationRequest
+
+
+async def answer(
+    request: GenerationFields,
+    prompts: Sequence[tuple[int, ...]],
+    generations: Generations,
+    kind: BodyKind,
+    writer: Callable[[tuple[int, ...]], ChoiceWriter],
+) -> Response:
+    """Answer each prompt n times; with stream=true in events as tokens are committed.
+
+    writer makes what writes one choice, given its prompt. Raise InvalidRequest naming a field.
+    """
+    asked = [
+        _answering(request, prompt, sample, generations)
+        for prompt in prompts
+        for sample in range(request.samples)
+    ]
+    config = request.speculative.applied_to(generations.config)
+    written = [writer(each.generation.prompt) for each in asked]
+    body = Answer(kind, generations.name, request, sum(map(len, prompts)), written)
+    stream = generations.deltas(asked, config)
+    if request.stream:
+        first = await anext(stream)  # an error before the first token is an HTTP status
+        return StreamingResponse(body.events(first, stream), media_type="text/event-stream")
+    whole = [CompletionBuffer() for _ in asked]
+    async with aclosing(stream):
+        async for index, delta in stream:
+            whole[index].add(delta)
+    return JSONResponse(body.whole(whole))
+
+
+def _answering(
+    request: GenerationFields, prompt: tuple[int, ...], sample: int, generations: Generations
+) -> Answering:
+    target, vocab_size = generations.target, generations.tokenizer.get_vocab_size()
+    logits = request.logits()
+    check_logits(logits, vocab_size)
+    stops = tuple(request.stop_token_ids or ())
+    check_tokens("stop_token_ids", stops, vocab_size)
+    if not request.ignore_eos:
+        stops += target.eos_token_ids
+    generation = GenerationRequest(
+        session_id=uuid.uuid4().hex,
+        prompt=prompt,
+        sampling=request.sampling(sample),
+        max_new_tokens=request.length(len(prompt), target.max_len),
+        stop_token_ids=stops,
+        speculate=request.speculative.enabled,
+        logits=logits,
+        logprobs=request.top_logprobs_asked,
+        grammar=request.grammar(),
+        prompt_logprobs=request.with_prompt and request.top_logprobs_asked is not None,
+        cache_salt=request.cache_salt or "",
+    )
+    return Answering(generation, Stops(request.stops, frozenset(stops), request.min_tokens or 0))
