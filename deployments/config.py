@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.ingress.rpc.config import RpcConfig
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from drafter_service.target_folder import with_target_folder as reading_target
@@ -124,6 +125,15 @@ class IngressConfig(PoolConfig):
     cors_origins: tuple[str, ...] = Field(
         default=(), description="Origins whose pages may call from a browser; `*` for any."
     )
+    grpc: RpcConfig | None = Field(
+        default=None, description="gRPC for other services; null: none is served."
+    )
+
+    @model_validator(mode="after")
+    def _one_port_each(self) -> IngressConfig:
+        if self.grpc is not None and self.grpc.port and self.num_replicas > 1:
+            raise ValueError("grpc needs num_replicas 1: replicas of a node would share its port")
+        return self
 
 
 class ForedraftConfig(StrictModel):

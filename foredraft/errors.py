@@ -4,6 +4,7 @@ ForedraftError
     InvalidRequest      a field is missing or out of range; names the field
         ConfigError     the same, in a configuration file or on the command line
     PrefixMismatch      a message was computed from another prefix; re-open with the full prefix
+    Unauthenticated     no valid key was presented
     Overloaded          no room now; try again after retry_after_s
     Unavailable         the peer is gone, draining or still loading
     DeadlineExceeded    the answer did not come in time
@@ -47,13 +48,24 @@ class PrefixMismatch(ForedraftError):
     grpc_status = "FAILED_PRECONDITION"
 
 
+class Unauthenticated(ForedraftError):
+    """No valid key was presented."""
+
+    grpc_status = "UNAUTHENTICATED"
+    http_code = 401
+    kind = "authentication_error"
+
+
 class Overloaded(ForedraftError):
-    """There is no room for the request now."""
+    """There is no room for the request now; there may be after retry_after_s seconds."""
 
     grpc_status = "RESOURCE_EXHAUSTED"
     http_code = 429
     kind = "rate_limit_error"
-    retry_after_s = 1
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: int = 1) -> None:
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
 
 
 class Unavailable(ForedraftError):
@@ -62,6 +74,7 @@ class Unavailable(ForedraftError):
     grpc_status = "UNAVAILABLE"
     http_code = 503
     kind = "unavailable_error"
+    retry_after_s = 1
 
 
 class DeadlineExceeded(ForedraftError):
@@ -93,6 +106,7 @@ _BY_STATUS: Mapping[str, type[ForedraftError]] = {
     for cls in (
         InvalidRequest,
         PrefixMismatch,
+        Unauthenticated,
         Overloaded,
         Unavailable,
         DeadlineExceeded,

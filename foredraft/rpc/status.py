@@ -8,11 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 
-from foredraft.errors import ForedraftError, Unavailable, from_status
+from foredraft.errors import ForedraftError, Overloaded, Unavailable, from_status
 
 # The trailing metadata's key of ForedraftError.param.
 _PARAM = "foredraft-param"
+# That of a google.rpc.Status, which clients look for.
+_DETAILS = "grpc-status-details-bin"
 
 # What grpc says of a message that was written while the stream ended.
 _WRITTEN_TOO_LATE = "Internal error from Core"
@@ -37,8 +41,21 @@ async def errors_as_status(
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: ForedraftError) -> None:
-    trailing = ((_PARAM, error.param),) if error.param else ()
+    trailing: tuple[tuple[str, str | bytes], ...] = ()
+    if error.param:
+        trailing += ((_PARAM, error.param),)
+    if isinstance(error, Overloaded | Unavailable):
+        trailing += ((_DETAILS, _details(error)),)
     await context.abort(grpc.StatusCode[error.grpc_status], str(error), trailing)
+
+
+def _details(error: Overloaded | Unavailable) -> bytes:
+    """Return when to try again, as google.rpc.Status has it."""
+    retry = RetryInfo()
+    retry.retry_delay.FromSeconds(error.retry_after_s)
+    status = Status(code=grpc.StatusCode[error.grpc_status].value[0], message=str(error))
+    status.details.add().Pack(retry)
+    return bytes(status.SerializeToString())
 
 
 def error_of(

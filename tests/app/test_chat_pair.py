@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 from tokenizers import Tokenizer
 
-from deployments.config import CHAT_FILE, ServeFile, read
-from deployments.serve.cluster import RunningCluster, running
+from deployments.config import CHAT_FILE, read
+from deployments.serve.cluster import RunningCluster
 from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient
 from foredraft.gguf.smollm2 import NAME, smollm2_target
@@ -24,18 +22,6 @@ from foredraft_cli.prompts.sets import chat_ids, prompt_sets
 
 TOKENS = 48
 TARGET = smollm2_target()
-
-pytestmark = pytest.mark.skipif(TARGET is None, reason="foredraft fetch could not bring the target")
-
-
-@pytest.fixture(scope="module")
-def chat(cluster: RunningCluster) -> Iterator[RunningCluster]:
-    """The chat pair beside the embedded one, on its Ray and its port."""
-    values = read(CHAT_FILE).model_dump()
-    values["applications"][0] |= {"name": "chat", "route_prefix": "/chat"}
-    values["http_options"]["port"] = urlsplit(cluster.url).port
-    with running(ServeFile.model_validate(values)) as started:
-        yield started
 
 
 async def test_it_answers_in_sense_and_ends(chat: RunningCluster) -> None:

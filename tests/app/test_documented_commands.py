@@ -1,4 +1,4 @@
-"""The documents' commands that are quick, run as they are printed, against the ring's cluster."""
+"""The documents' commands that are quick, run as printed, against the pair that they start."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def output(*words: str) -> str:
 
 
 @pytest.mark.parametrize("command", REQUESTS, ids=str)
-async def test_a_request_is_answered(cluster: RunningCluster, command: Command) -> None:
-    words = [word.replace(SERVER, cluster.url) for word in command.words]
-    assert any(cluster.url in word for word in words)
+async def test_a_request_is_answered(chat: RunningCluster, command: Command) -> None:
+    words = [word.replace(SERVER, chat.url) for word in command.words]
+    assert any(chat.url in word for word in words)
     out = await output(*words)
     if "data: " in out:
         assert out.rstrip().endswith("data: [DONE]")
@@ -45,8 +45,8 @@ async def test_a_request_is_answered(cluster: RunningCluster, command: Command) 
 
 
 @pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.page.name)
-async def test_code_runs(cluster: RunningCluster, block: Block) -> None:
-    await output(sys.executable, "-c", block.text.replace(SERVER, cluster.url))
+async def test_code_runs(chat: RunningCluster, block: Block) -> None:
+    await output(sys.executable, "-c", block.text.replace(SERVER, chat.url))
 
 
 @pytest.mark.parametrize("command", GENERATED, ids=str)

@@ -68,6 +68,18 @@ async def test_the_openai_client_gets_one_text_with_and_without_drafts(
     assert out.endswith("identical: True\n")
 
 
+async def test_grpc_has_the_text_of_http(cluster: RunningCluster, grpc_port: int) -> None:
+    address = f"127.0.0.1:{grpc_port}"
+    out = await output(
+        sys.executable,
+        "examples/grpc_client.py",
+        FOREDRAFT_URL=cluster.url,
+        FOREDRAFT_GRPC=address,
+    )
+    assert " of 48 tokens were drafted" in out
+    assert out.endswith("identical: True\n")
+
+
 async def test_the_detail_of_a_stream_names_every_tokens_origin(
     cluster: RunningCluster,
 ) -> None:

@@ -6,6 +6,13 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.ingress.doors.refusal import refuse
+from foredraft.errors import InvalidRequest
+
+
+class TooLarge(InvalidRequest):
+    """A request's body is too large."""
+
+    http_code = 413
 
 
 class BodyLimit:
@@ -20,10 +27,10 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        message = f"the body has more than {self._most} bytes"
+        error = TooLarge(f"the body has more than {self._most} bytes")
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self._most:
-            await refuse(send, 413, "invalid_request_error", message)
+            await refuse(send, error)
             return
         read = 0
 
@@ -32,7 +39,7 @@ class BodyLimit:
             part = await receive()
             read += len(part.get("body", b""))
             if read > self._most:
-                raise HTTPException(413, message)
+                raise HTTPException(error.http_code, str(error))
             return part
 
         await self._app(scope, counted, send)

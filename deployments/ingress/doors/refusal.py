@@ -6,18 +6,18 @@ import json
 
 from starlette.types import Send
 
-from deployments.ingress.openai.errors import error_body
+from deployments.ingress.openai.errors import body_of
+from foredraft.errors import ForedraftError
 
 
-async def refuse(
-    send: Send, status: int, kind: str, message: str, *headers: tuple[bytes, bytes]
-) -> None:
+async def refuse(send: Send, error: ForedraftError, *headers: tuple[bytes, bytes]) -> None:
     """Answer a request with an error."""
-    body = json.dumps(error_body(message, kind, status)).encode()
+    body = json.dumps(body_of(error)).encode()
     all_headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         *headers,
     ]
-    await send({"type": "http.response.start", "status": status, "headers": all_headers})
+    start = {"type": "http.response.start", "status": error.http_code, "headers": all_headers}
+    await send(start)
     await send({"type": "http.response.body", "body": body})

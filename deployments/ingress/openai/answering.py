@@ -27,11 +27,7 @@ async def answer(
 
     writer makes what writes one choice, given its prompt. Raise InvalidRequest naming a field.
     """
-    asked = [
-        _answering(request, prompt, sample, generations)
-        for prompt in prompts
-        for sample in range(request.samples)
-    ]
+    asked = answers_of(request, prompts, generations)
     config = request.speculative.applied_to(generations.config)
     written = [writer(each.generation.prompt) for each in asked]
     body = Answer(kind, generations.name, request, sum(map(len, prompts)), written)
@@ -44,6 +40,17 @@ async def answer(
         async for index, delta in stream:
             whole[index].add(delta)
     return JSONResponse(body.whole(whole))
+
+
+def answers_of(
+    request: GenerationFields, prompts: Sequence[tuple[int, ...]], generations: Generations
+) -> list[Answering]:
+    """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
+    return [
+        _answering(request, prompt, sample, generations)
+        for prompt in prompts
+        for sample in range(request.samples)
+    ]
 
 
 def _answering(

@@ -16,9 +16,13 @@ from tokenizers import Tokenizer
 
 from deployments.config import ForedraftConfig
 from deployments.ingress.doors import install as doors
+from deployments.ingress.doors.admission import Admission
 from deployments.ingress.doors.keys import read_keys
 from deployments.ingress.generations import Generations
-from deployments.ingress.openai.routes import openai_application
+from deployments.ingress.openai.routes import application, handlers
+from deployments.ingress.rpc.config import RpcConfig
+from deployments.ingress.rpc.server import RpcServer
+from deployments.ingress.rpc.servicer import GenerationServicer
 from deployments.observability.export import RequestMetrics
 from deployments.preflight import check_tokenizer
 from deployments.serve.platform import pin, prepare_replica
@@ -44,9 +48,9 @@ class Ingress:
         self._handles = {"drafter": drafters, "verifier": verifiers}
         target: ModelInfo = await verifiers.info.remote()
         check_tokenizer(config.tokenizer_file, target.tokenizer_hash, target.name)
-        self._tokenizer_file = config.tokenizer_file
         keys_file = config.ingress.keys_file
-        self._keys = () if keys_file is None else read_keys(keys_file)
+        keys = () if keys_file is None else read_keys(keys_file)
+        self._admission = Admission(keys, time.monotonic)
         self._origins = config.ingress.cors_origins
         self._generations = Generations(
             config.name,
@@ -57,11 +61,13 @@ class Ingress:
             PinnedReplicas(verifiers, partial(VerifierClient, link=config.verifier.link)),
             RequestMetrics().ended,
         )
+        self._handlers = handlers(self._generations, config.tokenizer_file)
+        self._rpc = await self._listen(config.ingress.grpc)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
-        app = openai_application(self._generations, self._tokenizer_file, self._health)
-        doors.install(app, self._keys, self._origins, time.monotonic)
+        app = application(self._handlers, self._health)
+        doors.install(app, self._admission, self._origins)
         return app
 
     def instance(self) -> str:
@@ -70,7 +76,19 @@ class Ingress:
 
     async def drain(self, grace_s: float) -> None:
         """Take no new requests; return when those under way have ended, at the latest then."""
+        if self._rpc is not None:
+            await self._rpc.leave()
         await self._generations.stopping.drain(grace_s)
+        if self._rpc is not None:
+            await self._rpc.stop()
+
+    async def _listen(self, config: RpcConfig | None) -> RpcServer | None:
+        if config is None:
+            return None
+        servicer = GenerationServicer(self._handlers, self._admission, config.max_streams)
+        server = RpcServer(servicer, config)
+        await server.start()
+        return server
 
     async def _health(self) -> dict[str, Any] | None:
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))

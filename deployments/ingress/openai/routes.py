@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
@@ -27,31 +27,31 @@ from foredraft.vocabulary import spelling
 MAX_BODY_BYTES = 4 << 20
 
 
-def openai_application(
-    generations: Generations,
-    tokenizer_file: Path,
-    health: Callable[[], Awaitable[dict[str, Any] | None]],
-) -> FastAPI:
-    """Return the app of a model whose tokenizer, with its chat template, lies there.
+class Handlers(NamedTuple):
+    """What answers the routes of one model."""
+
+    generations: Generations
+    prompts: Prompts
+    completions: Completions
+    chat: Chat
+    tokens: Tokens
+
+
+def handlers(generations: Generations, tokenizer_file: Path) -> Handlers:
+    """Return the handlers of a model whose tokenizer, with its chat template, lies there.
 
     Raise WeightsError for a chat template that cannot be read.
     """
     prompts = Prompts(generations.tokenizer, generations.target.max_len)
     template = read_chat_template(tokenizer_file.parent)
     chat = Chat(generations, prompts, template, spelling(tokenizer_file))
-    tokens = Tokens(generations, prompts, chat)
-    completions = Completions(generations, prompts)
-    return application(generations.name, completions, chat, tokens, health)
+    completions, tokens = Completions(generations, prompts), Tokens(generations, prompts, chat)
+    return Handlers(generations, prompts, completions, chat, tokens)
 
 
-def application(
-    name: str,
-    completions: Completions,
-    chat: Chat,
-    tokens: Tokens,
-    health: Callable[[], Awaitable[dict[str, Any] | None]],
-) -> FastAPI:
+def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | None]]) -> FastAPI:
     """Return the app of a model; health describes what serves, None while nothing does."""
+    name = by.generations.name
     app = FastAPI(title="Foredraft", version=__version__)
     app.add_middleware(BodyLimit, most=MAX_BODY_BYTES)
     errors.install(app)
@@ -64,19 +64,19 @@ def application(
 
     @app.post("/v1/completions")
     async def complete(request: CompletionRequest) -> Response:
-        return await completions.answer(request)
+        return await by.completions.answer(request)
 
     @app.post("/v1/chat/completions")
     async def converse(request: ChatRequest) -> Response:
-        return await chat.answer(request)
+        return await by.chat.answer(request)
 
     @app.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> dict[str, Any]:
-        return await tokens.tokenize(request)
+        return await by.tokens.tokenize(request)
 
     @app.post("/detokenize")
     async def detokenize(request: DetokenizeRequest) -> dict[str, Any]:
-        return tokens.detokenize(request)
+        return by.tokens.detokenize(request)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

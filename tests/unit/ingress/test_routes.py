@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from deployments.config import model_path
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.prompts import Prompts
-from deployments.ingress.openai.routes import openai_application
+from deployments.ingress.openai.routes import application, handlers
 from foredraft.errors import InvalidRequest
 from tests.support.http import listening
 from tests.support.orchestrator.peers import (
@@ -47,7 +47,7 @@ async def served(made: Generations) -> AsyncIterator[str]:
     async def health() -> dict[str, Any]:
         return {}
 
-    async with listening(openai_application(made, TOKENIZER_FILE, health)) as url:
+    async with listening(application(handlers(made, TOKENIZER_FILE), health)) as url:
         yield f"{url}/v1/completions"
 
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from deployments.ingress.generations import Answering, Generations
-from deployments.ingress.openai.routes import openai_application
+from deployments.ingress.openai.routes import application, handlers
 from deployments.ingress.stream.sse import Delta
 from foredraft.types import Committed, FinishReason, Origin, TokenLogprobs
 from orchestrator.config import OrchestratorConfig
@@ -67,7 +67,7 @@ async def served(made: Generations, folder: Path, template: str | None) -> Async
     async def health() -> dict[str, Any]:
         return {}
 
-    async with listening(openai_application(made, folder / "tokenizer.json", health)) as url:
+    async with listening(application(handlers(made, folder / "tokenizer.json"), health)) as url:
         yield url
 
 

@@ -1,0 +1,48 @@
+"""Who may enter, and how often: the same for every door."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from deployments.ingress.doors.keys import Key, Keys
+from deployments.ingress.doors.limits import Allowance
+from foredraft.errors import Overloaded, Unauthenticated
+
+_SCHEME = "bearer "
+
+
+class Admission:
+    """Lets requests in by their keys; without any key everybody. clock is in seconds."""
+
+    def __init__(self, keys: Sequence[Key], clock: Callable[[], float]) -> None:
+        self.asks = bool(keys)
+        self._keys = Keys(keys)
+        self._clock = clock
+        self._allowances = {
+            key.name: Allowance(key.requests_per_minute, key.concurrent_requests) for key in keys
+        }
+
+    @contextmanager
+    def entered(self, authorization: str) -> Iterator[None]:
+        """Let one request in while this is entered; authorization is "Bearer KEY", or empty.
+
+        Raise Unauthenticated, or Overloaded where the key may not now.
+        """
+        if not self.asks:
+            yield
+            return
+        bearer = authorization.lower().startswith(_SCHEME)
+        key = self._keys.of(authorization[len(_SCHEME) :].strip() if bearer else "")
+        if key is None:
+            raise Unauthenticated("a valid key is needed: Authorization: Bearer KEY")
+        allowance = self._allowances[key.name]
+        wait_s = allowance.take(self._clock())
+        if wait_s is not None:
+            message = f"key {key.name} has too many requests"
+            raise Overloaded(message, retry_after_s=math.ceil(wait_s))
+        try:
+            yield
+        finally:
+            allowance.give_back()

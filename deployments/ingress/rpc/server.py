@@ -1,0 +1,66 @@
+"""The gRPC server of the ingress: it listens, says how it is, and stops in order."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from deployments.ingress.rpc.config import RpcConfig, TlsConfig
+from deployments.ingress.rpc.servicer import SERVICE, GenerationServicer
+from foredraft.errors import ConfigError
+from foredraft.rpc import options
+from foredraft.v1 import generation_pb2_grpc
+
+_PARAM = "ingress.grpc"
+log = logging.getLogger(__name__)
+
+
+class RpcServer:
+    """Serves one servicer, with health and reflection."""
+
+    def __init__(self, servicer: GenerationServicer, config: RpcConfig) -> None:
+        self._config = config
+        self._server = grpc.aio.server(options=options.SERVER)
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen and serve; raise ConfigError naming ingress.grpc where that cannot be done."""
+        address = f"{self._config.host}:{self._config.port}"
+        try:
+            if self._config.tls is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, _credentials(self._config.tls))
+        except RuntimeError:
+            raise ConfigError(f"{_PARAM}: cannot listen on {address}", param=_PARAM) from None
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        log.info("gRPC listens on %s:%d", self._config.host, self.port)
+
+    async def leave(self) -> None:
+        """Say NOT_SERVING from now on, so that nobody sends more."""
+        await self._health.enter_graceful_shutdown()
+
+    async def stop(self) -> None:
+        """End what is still under way."""
+        await self._server.stop(grace=None)
+
+
+def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
+    try:
+        key, chain = tls.keyfile.read_bytes(), tls.certfile.read_bytes()
+        clients = None if tls.client_ca is None else tls.client_ca.read_bytes()
+    except OSError as error:
+        reason = f"{_PARAM}.tls: {error.filename}: {error.strerror}"
+        raise ConfigError(reason, param=f"{_PARAM}.tls") from None
+    return grpc.ssl_server_credentials([(key, chain)], clients, clients is not None)
