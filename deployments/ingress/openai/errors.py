@@ -8,12 +8,35 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded
 
 _log = logging.getLogger(__name__)
 _KINDS = {404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error"}
+
+
+class Failure(BaseModel):
+    """What went wrong; param names the field, if it is one's fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: int
+
+
+class ErrorBody(BaseModel):
+    """The body of every failure."""
+
+    error: Failure
+
+
+# What every route may answer, for its description.
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request cannot be served as it is."},
+    "5XX": {"model": ErrorBody, "description": "The server cannot serve it now."},
+}
 
 
 class ModelNotFound(InvalidRequest):
@@ -59,9 +82,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> JSONResponse:
         kind = _KINDS.get(error.status_code, "server_error")
-        return JSONResponse(
-            error_body(str(error.detail), kind, error.status_code), error.status_code
-        )
+        body = error_body(str(error.detail), kind, error.status_code)
+        return JSONResponse(body, error.status_code, headers=error.headers)
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -52,7 +52,7 @@ def handlers(generations: Generations, tokenizer_file: Path) -> Handlers:
 def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | None]]) -> FastAPI:
     """Return the app of a model; health describes what serves, None while nothing does."""
     name = by.generations.name
-    app = FastAPI(title="Foredraft", version=__version__)
+    app = FastAPI(title="Foredraft", version=__version__, responses=errors.RESPONSES)
     app.add_middleware(BodyLimit, most=MAX_BODY_BYTES)
     errors.install(app)
     described = {

@@ -201,6 +201,14 @@ async def test_every_failure_has_the_one_shape() -> None:
                 assert answer.status == status, path
                 error = (await answer.json())["error"]
                 assert set(error) == {"message", "type", "param", "code"}
+                assert (status == 405) == ("allow" in answer.headers)
+
+
+def test_the_description_has_the_failures() -> None:
+    for path in made().openapi()["paths"].values():
+        for operation in path.values():
+            assert {"4XX", "5XX"} <= set(operation["responses"])
+            assert "422" not in operation["responses"]
 
 
 def _hash(key: str) -> str:
