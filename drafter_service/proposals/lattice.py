@@ -86,8 +86,9 @@ def prune(
         mass /= mass.sum(1, keepdims=True)
     depth = min(first_eos(tokens[:, 0], eos), len(tokens))
     slots = slots[:depth]
-    # A candidate is kept while the mass before it has not reached tau.
-    dropped = (np.cumsum(mass, axis=1) - mass >= tau)[:depth]
+    # A candidate is kept while the mass before it has not reached tau; all of the mass takes all of
+    # them, whatever rounding makes of its sum.
+    dropped = (np.cumsum(mass, axis=1) - mass >= (tau if tau < 1.0 else np.inf))[:depth]
     dropped[:, 0] = False
     dropped[:, max_candidates:] = True
     dropped &= tokens[:depth] != eos

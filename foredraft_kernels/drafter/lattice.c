@@ -23,8 +23,8 @@ static void rank(const block_scores *s, int64_t slot, int64_t *order, double *sc
     }
 }
 
-/* Keep a slot's best candidates: the fewest whose mass reaches tau (Eq. 6), at most `most`, and
- * EOS. */
+/* Keep a slot's best candidates: the fewest whose mass reaches tau (Eq. 6), all of them for a tau of
+ * 1, at most `most`, and EOS. */
 void prune_slot(const block_scores *s, int64_t slot, double tau, int64_t most, choices *kept) {
     int64_t order[MAX_WIDTH];
     double scores[MAX_WIDTH], sum = 1, reached = 0;
@@ -40,7 +40,7 @@ void prune_slot(const block_scores *s, int64_t slot, double tau, int64_t most, c
         int64_t at = slot * s->width + order[i];
         double mass = exp(scores[i]) / sum;
         reached += mass;
-        if (i && (i >= most || reached - mass >= tau) && s->tokens[at] != s->eos) continue;
+        if (i && (i >= most || (tau < 1 && reached - mass >= tau)) && s->tokens[at] != s->eos) continue;
         int64_t n = kept->count++;
         kept->tokens[n] = s->tokens[at];
         kept->columns[n] = order[i];
