@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test-fast test check format proto docs bench build clean
+.PHONY: install demo test-fast test check browser format proto docs bench build clean
 # Two processes share the tests that need no cluster of their own, file by file.
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n 2 --dist loadfile
@@ -39,6 +39,10 @@ check: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Chromium for the playground's tests, on Debian as root; without it they are skipped.
+browser:
+	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
 
 # Regenerates the gRPC code; `make check` fails when it is not current.
 proto: $(STAMP)

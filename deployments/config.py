@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.ingress.playground.config import PlaygroundConfig
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
@@ -124,6 +125,9 @@ class IngressConfig(PoolConfig):
     )
     cors_origins: tuple[str, ...] = Field(
         default=(), description="Origins whose pages may call from a browser; `*` for any."
+    )
+    playground: PlaygroundConfig = Field(
+        default=PlaygroundConfig(), description="The page at the application's first URL."
     )
     grpc: RpcConfig | None = Field(
         default=None, description="gRPC for other services; null: none is served."

@@ -80,7 +80,7 @@ class RoundStats:
     were offered for verification, 0 for a plain round, num_bought those that were verified, at this
     price; ngram says that the draft was made of the text's n-grams, verifier_led that the verifier
     asked for it. ran_ahead says whether the next draft was requested meanwhile, hit whether for
-    this outcome.
+    this outcome. The round began began_s after the request.
     """
 
     round: int
@@ -92,6 +92,7 @@ class RoundStats:
     verifier_led: bool = False
     ran_ahead: bool = False
     hit: bool = False
+    began_s: float = 0.0
     draft_wait_s: float = 0.0
     verify_s: float = 0.0
     verify_timings: Timings = field(default_factory=Timings)

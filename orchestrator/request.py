@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foredraft.types import (
     Committed,
@@ -10,6 +11,7 @@ from foredraft.types import (
     Grammar,
     LogitsParams,
     SamplingParams,
+    Timings,
     TokenLogprobs,
 )
 from orchestrator.report import RoundStats, SpeculationReport
@@ -44,13 +46,28 @@ class GenerationRequest:
     cache_salt: str = ""
 
 
+class Drafted(NamedTuple):
+    """A round's draft, a path where parents is empty: kept are the committed nodes, from the root
+    on. The drafter took so long for it.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    timings: Timings = Timings()
+
+
+NOTHING = Drafted()
+
+
 @dataclass(frozen=True, slots=True)
 class StepEvent:
     """The tokens that one round committed, at least one, and what the round cost.
 
     prompt_logprobs, if they were asked for, come with the first one: none for the first token. So
     does cached_tokens: how many of the prompt's had been read for another request. more says that
-    the next event follows at once, so that both can be sent together.
+    the next event follows at once, so that both can be sent together. drafted has no tokens in a
+    plain round.
     """
 
     tokens: tuple[Committed, ...]
@@ -58,6 +75,7 @@ class StepEvent:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
     more: bool = False
+    drafted: Drafted = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

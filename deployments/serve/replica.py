@@ -78,6 +78,11 @@ class ModelServiceReplica:
         """The model and the load, for /health."""
         return self.info(), self.record_autoscaling_stats()
 
+    def die(self) -> None:
+        """End the process as a crash would: the playground's button, where it is allowed."""
+        log.error("the replica is killed on request")
+        os._exit(1)
+
     async def _exit_when_broken(self) -> None:
         """End the process once its engine or a rank is lost.
 

@@ -32,7 +32,7 @@ from orchestrator.drive.verifying import Verifying
 from orchestrator.length.controllers import PLAIN, Cost, DraftLengthController
 from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.report import Decision, DecodingMode, RoundStats, StatsAccumulator
-from orchestrator.request import GenerationRequest, StepEvent, Summary
+from orchestrator.request import Drafted, GenerationRequest, StepEvent, Summary
 from orchestrator.session.commit import Step
 from orchestrator.session.session import Session
 
@@ -205,13 +205,22 @@ class _Run:
             verifier_led=turn.verifier_led,
             ran_ahead=step.ran_ahead,
             hit=step.hit,
+            began_s=self._clock() - self._started - turn.seconds,
             draft_wait_s=turn.draft_wait_s,
             verify_s=turn.seconds - turn.draft_wait_s,
             verify_timings=turn.timings,
             decision=turn.decision,
         )
         self._stats.add(step.tokens, stats)
-        self._held_back = StepEvent(step.tokens, stats, step.prompt_logprobs, step.cached_tokens)
+        self._held_back = StepEvent(
+            step.tokens,
+            stats,
+            step.prompt_logprobs,
+            step.cached_tokens,
+            drafted=Drafted(
+                step.request.draft, step.request.parents, step.kept, step.draft_timings
+            ),
+        )
 
     async def _emit_held_back(self, emit: Emit) -> None:
         event, self._held_back = self._held_back, None

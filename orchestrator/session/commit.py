@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat, starmap
 
 from foredraft.decoding.outcomes import predict
 from foredraft.decoding.tree import ROOT, explicit, is_branch
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import Committed, FinishReason, Origin, Price, Round, TokenLogprobs, Verdict
+from foredraft.types import (
+    Committed,
+    FinishReason,
+    Origin,
+    Price,
+    Round,
+    Timings,
+    TokenLogprobs,
+    Verdict,
+)
 from orchestrator.length.controllers import Observation
 from orchestrator.session.drafts import Draft
 
@@ -22,7 +31,8 @@ class Step:
     n-grams. observation is None for a plain round. ran_ahead says that a draft was requested
     meanwhile, hit that the outcome was one that it was requested for. Of the draft `bought` tokens
     were verified, at this price. cached_tokens of the prompt were not read for this request; the
-    first step has them.
+    first step has them. kept are the nodes of the draft that were committed; the drafter took
+    draft_timings for it.
     """
 
     request: Round
@@ -36,6 +46,8 @@ class Step:
     price: Price
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
+    kept: tuple[int, ...] = ()
+    draft_timings: Timings = field(default_factory=Timings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from foredraft.types import (
     Propose,
     ProposeAhead,
     Round,
+    Timings,
     Verdict,
     VerifyOpen,
 )
@@ -239,6 +240,8 @@ class Session:
             hit=any(map(self._prefix.starts_with, self._ahead)),
             prompt_logprobs=verdict.prompt_logprobs,
             cached_tokens=min(verdict.cached_tokens, len(self._request.prompt)) if first else 0,
+            kept=tuple(verdict.kept[: done.num_accepted]),
+            draft_timings=draft.block.timings if draft is not None else Timings(),
         )
 
     # The drafter.

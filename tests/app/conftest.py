@@ -22,6 +22,7 @@ def _always_drafting(file: ServeFile, grpc_port: int) -> ServeFile:
     lengths = ByTemperatureConfig(greedy=FixedConfig(k=15), sampled=FixedConfig(k=5))
     application["args"]["orchestrator"]["adl"] = lengths.model_dump()
     application["args"]["ingress"]["grpc"] = {"port": grpc_port}
+    application["args"]["ingress"]["playground"] = {"kill_drafter": True}
     return ServeFile.model_validate(changed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from deployments.ingress.doors.keys import Key, Keys
 from deployments.ingress.doors.limits import Allowance
 from foredraft.errors import Overloaded, Unauthenticated
 
-_SCHEME = "bearer "
+_BEARER = "bearer"
+# What a browser sends once its user has typed a name and a password: the key is the password.
+_BASIC = "basic"
 
 
 class Admission:
@@ -26,15 +29,15 @@ class Admission:
 
     @contextmanager
     def entered(self, authorization: str) -> Iterator[None]:
-        """Let one request in while this is entered; authorization is "Bearer KEY", or empty.
+        """Let one request in while this is entered; authorization is "Bearer KEY", "Basic" with
+        the key as password, or empty.
 
         Raise Unauthenticated, or Overloaded where the key may not now.
         """
         if not self.asks:
             yield
             return
-        bearer = authorization.lower().startswith(_SCHEME)
-        key = self._keys.of(authorization[len(_SCHEME) :].strip() if bearer else "")
+        key = self._keys.of(_key_in(authorization))
         if key is None:
             raise Unauthenticated("a valid key is needed: Authorization: Bearer KEY")
         allowance = self._allowances[key.name]
@@ -46,3 +49,17 @@ class Admission:
             yield
         finally:
             allowance.give_back()
+
+
+def _key_in(authorization: str) -> str:
+    """Return the key that an Authorization header holds, "" if none."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    if scheme.lower() == _BEARER:
+        return rest.strip()
+    if scheme.lower() != _BASIC:
+        return ""
+    try:
+        decoded = base64.b64decode(rest.strip(), validate=True).decode()
+    except ValueError:
+        return ""
+    return decoded.partition(":")[2]

@@ -32,7 +32,9 @@ class Guard:
             try:
                 inside.enter_context(self._admission.entered(_authorization(scope)))
             except Unauthenticated as error:
-                await refuse(send, error, (b"www-authenticate", b"Bearer"))
+                # A browser asks its user for the key where it wants to show the playground.
+                asked = b'Basic realm="foredraft"' if path_of(scope) in ("", "/") else b"Bearer"
+                await refuse(send, error, (b"www-authenticate", asked))
                 return
             except Overloaded as error:
                 await refuse(send, error, (b"retry-after", str(error.retry_after_s).encode()))
@@ -47,6 +49,17 @@ def path_of(scope: Scope) -> str:
 
 
 def _authorization(scope: Scope) -> str:
-    """Return the request's one Authorization header, "" where there is none or several."""
-    found = [value for name, value in scope["headers"] if name == b"authorization"]
-    return found[0].decode("latin-1") if len(found) == 1 else ""
+    """Return the request's one Authorization header, "" where there is none or several.
+
+    What a browser adds by itself counts for this server's own pages alone.
+    """
+    found: list[bytes] = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(found) != 1 or (found[0][:5].lower() == b"basic" and is_foreign(scope)):
+        return ""
+    return found[0].decode("latin-1")
+
+
+def is_foreign(scope: Scope) -> bool:
+    """Return whether a browser sends the request for a page of another site."""
+    origins = [value for name, value in scope["headers"] if name == b"sec-fetch-site"]
+    return any(value not in (b"same-origin", b"none") for value in origins)

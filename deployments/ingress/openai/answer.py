@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple, Protocol
 
+from tokenizers import Tokenizer
+
 from deployments.ingress.openai import errors
 from deployments.ingress.openai.fields import GenerationFields, usage
 from deployments.ingress.openai.report import trace
+from deployments.ingress.openai.rounds import Rounds
 from deployments.ingress.stream.sse import DONE, CompletionBuffer, Delta, sse
 from foredraft.errors import ForedraftError
 from foredraft.types import FinishReason
@@ -47,6 +50,7 @@ class Answer:
         request: GenerationFields,
         prompt_tokens: int,
         choices: Sequence[ChoiceWriter],
+        tokenizer: Tokenizer,
     ) -> None:
         self._kind = kind
         self._head = {
@@ -57,6 +61,7 @@ class Answer:
         self._request = request
         self._prompt_tokens = prompt_tokens
         self._choices = choices
+        self._rounds = Rounds(tokenizer)
 
     def whole(self, answers: Sequence[CompletionBuffer]) -> dict[str, Any]:
         """The body of a request that does not stream."""
@@ -146,4 +151,6 @@ class Answer:
             choice["token_ids"] = [committed.token for committed in delta.tokens]
         if self._request.speculative.detail:
             choice["origins"] = [str(committed.origin) for committed in delta.tokens]
+        if self._request.speculative.rounds:
+            choice["rounds"] = self._rounds.of(delta.rounds)
         return choice

@@ -30,7 +30,8 @@ async def answer(
     asked = answers_of(request, prompts, generations)
     config = request.speculative.applied_to(generations.config)
     written = [writer(each.generation.prompt) for each in asked]
-    body = Answer(kind, generations.name, request, sum(map(len, prompts)), written)
+    prompt_tokens = sum(map(len, prompts))
+    body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = generations.deltas(asked, config)
     if request.stream:
         first = await anext(stream)  # an error before the first token is an HTTP status

@@ -6,11 +6,13 @@
 import asyncio
 import time
 import uuid
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
+from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
@@ -20,6 +22,7 @@ from deployments.ingress.doors.admission import Admission
 from deployments.ingress.doors.keys import read_keys
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.routes import application, handlers
+from deployments.ingress.playground import routes as playground
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.ingress.rpc.server import RpcServer
 from deployments.ingress.rpc.servicer import GenerationServicer
@@ -52,6 +55,7 @@ class Ingress:
         keys = () if keys_file is None else read_keys(keys_file)
         self._admission = Admission(keys, time.monotonic)
         self._origins = config.ingress.cors_origins
+        self._playground = config.ingress.playground
         self._generations = Generations(
             config.name,
             target,
@@ -67,6 +71,7 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
         app = application(self._handlers, self._health)
+        playground.install(app, self._playground, self._handlers.chat.converses, self._kill_drafter)
         doors.install(app, self._admission, self._origins)
         return app
 
@@ -89,6 +94,10 @@ class Ingress:
         server = RpcServer(servicer, config)
         await server.start()
         return server
+
+    async def _kill_drafter(self) -> None:
+        with suppress(RayActorError):
+            await self._handles["drafter"].die.remote()
 
     async def _health(self) -> dict[str, Any] | None:
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))

@@ -28,6 +28,7 @@ class SpeculativeOptions(BaseModel):
     verifier_led_rounds: StrictInt | None = Field(None, ge=0, le=MAX_LED_ROUNDS)
     detail: StrictBool = False
     trace: StrictBool = False
+    rounds: StrictBool = False
 
     def applied_to(self, config: OrchestratorConfig) -> OrchestratorConfig:
         """Return the server's configuration with this request's choices.

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -18,11 +18,19 @@ from orchestrator.report import DecodingMode, SpeculationReport, StatsAccumulato
 from orchestrator.request import StepEvent, Summary
 
 
+class RoundText(NamedTuple):
+    """A round, and the text that each of its tokens up to a stop released."""
+
+    event: StepEvent
+    pieces: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """What one event adds to the answer; the last one has a finish reason and report.
 
-    cached_tokens of the prompt had been read for another request; in the first block only.
+    cached_tokens of the prompt had been read for another request; in the first block only. rounds
+    are those that the tokens came by.
     """
 
     text: str
@@ -31,6 +39,7 @@ class Delta:
     report: dict[str, Any] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
+    rounds: tuple[RoundText, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +64,15 @@ class CompletionBuffer:
     report: dict[str, Any] | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
+    rounds: list[RoundText] = field(default_factory=list)
 
     @property
     def delta(self) -> Delta:
         """The whole answer as one delta."""
         tokens, prompt_logprobs = tuple(self.tokens), self.prompt_logprobs
         reason, cached = self.finish_reason, self.cached_tokens
-        return Delta(self.text, tokens, reason, self.report, prompt_logprobs, cached)
+        rounds = tuple(self.rounds)
+        return Delta(self.text, tokens, reason, self.report, prompt_logprobs, cached, rounds)
 
     def add(self, delta: Delta) -> None:
         """Append one delta."""
@@ -71,6 +82,7 @@ class CompletionBuffer:
         self.report = delta.report or self.report
         self.prompt_logprobs = delta.prompt_logprobs or self.prompt_logprobs
         self.cached_tokens += delta.cached_tokens
+        self.rounds.extend(delta.rounds)
 
 
 async def deltas(
@@ -127,15 +139,21 @@ def _feed(held: CompletionBuffer, text: TextStream, event: StepEvent, stops: Sto
     """Add a round's text and tokens; return whether a stop string has ended the text."""
     held.prompt_logprobs = held.prompt_logprobs or event.prompt_logprobs
     held.cached_tokens += event.cached_tokens
+    pieces: list[str] = []
+    stopped = False
     for committed in event.tokens:
         held.tokens.append(committed)
         # After a stop token, which is the last one, the summary comes next.
-        if committed.token not in stops.tokens:
-            piece = text.feed(committed.token)
-            held.text += piece.text
-            if piece.stopped:
-                return True
-    return False
+        if committed.token in stops.tokens:
+            pieces.append("")
+            continue
+        piece = text.feed(committed.token)
+        pieces.append(piece.text)
+        if stopped := piece.stopped:
+            break
+    held.text += "".join(pieces)
+    held.rounds.append(RoundText(event, tuple(pieces)))
+    return stopped
 
 
 def sse(body: dict[str, Any]) -> bytes:

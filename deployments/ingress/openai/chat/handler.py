@@ -37,6 +37,11 @@ class Chat:
         self._template = template
         self._spelling = spelling
 
+    @property
+    def converses(self) -> bool:
+        """Whether there is a chat template: without one every request is refused."""
+        return self._template is not None
+
     async def tokens(self, request: ChatRequest) -> tuple[int, ...]:
         """Return the conversation's token ids; raise InvalidRequest naming a field."""
         if self._template is None:
