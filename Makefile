@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test-fast test check browser format proto docs bench build clean
+.PHONY: install demo test-fast test check packages format proto docs bench build clean
 # Two processes share the tests that need no cluster of their own, file by file.
 PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n 2 --dist loadfile
@@ -40,17 +40,20 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Chromium for the playground's tests, on Debian as root; without it they are skipped.
-browser:
-	command -v chromium || (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium)
+# Debian's packages that some tests use, as root: Chromium for the playground's, promtool for the
+# metrics'. Without them these tests are skipped.
+packages:
+	command -v chromium promtool || (apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium prometheus)
 
 # Regenerates the gRPC code; `make check` fails when it is not current.
 proto: $(STAMP)
 	scripts/proto $(BIN)
 
-# Regenerates the configuration reference; `make check` fails when it is not current.
+# Regenerates the configuration reference and the dashboard; `make check` fails when it is not current.
 docs: $(STAMP)
 	PYTHONPATH=. $(BIN)/python scripts/config_reference.py > docs/configuration.md
+	PYTHONPATH=. $(BIN)/python scripts/dashboard.py > cluster/grafana/foredraft.json
 
 bench: $(STAMP)
 	$(BIN)/foredraft bench

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from deployments.ingress.playground.config import PlaygroundConfig
 from deployments.ingress.rpc.config import RpcConfig
+from deployments.observability.acceptance import BandConfig
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from drafter_service.target_folder import with_target_folder as reading_target
@@ -128,6 +129,9 @@ class IngressConfig(PoolConfig):
     )
     playground: PlaygroundConfig = Field(
         default=PlaygroundConfig(), description="The page at the application's first URL."
+    )
+    acceptance: BandConfig = Field(
+        default=BandConfig(), description="When the acceptance of drafts raises an alarm."
     )
     grpc: RpcConfig | None = Field(
         default=None, description="gRPC for other services; null: none is served."

@@ -77,16 +77,17 @@ class RoundStats:
     """One round in numbers; times in seconds as the orchestrator saw them.
 
     decision is what the round's draft was requested by; num_draft_tokens counts the tokens that
-    were offered for verification, 0 for a plain round, num_bought those that were verified, at this
-    price; ngram says that the draft was made of the text's n-grams, verifier_led that the verifier
-    asked for it. ran_ahead says whether the next draft was requested meanwhile, hit whether for
-    this outcome. The round began began_s after the request.
+    were offered for verification, 0 for a plain round, num_bought those that were verified, on
+    depth levels, at this price; ngram says that the draft was made of the text's n-grams,
+    verifier_led that the verifier asked for it. ran_ahead says whether the next draft was requested
+    meanwhile, hit whether for this outcome. The round began began_s after the request.
     """
 
     round: int
     num_draft_tokens: int
     num_accepted: int
     num_bought: int = 0
+    depth: int = 0
     price: Price = NO_PRICE
     ngram: bool = False
     verifier_led: bool = False
@@ -105,9 +106,11 @@ class SpeculationReport:
 
     trace has one entry for each round, rounds_by how many there were of each class. mat and
     accepted_histogram are over the draft_rounds, of which ngram_rounds had a draft of the text's
-    n-grams, and exclude the bonus and the correction token. drafting_s is time spent waiting for
-    drafts with nothing under verification, verifying_s for verdicts, of which computing_s went by
-    in the rounds' own passes, waiting_s for anything else (opening, moving, a slow reader).
+    n-grams, and exclude the bonus and the correction token; depths counts the draft rounds by how
+    many tokens were accepted and on how many levels some were verified. drafting_s is time spent
+    waiting for drafts with nothing under verification, verifying_s for verdicts, of which
+    computing_s went by in the rounds' own passes, waiting_s for anything else (opening, moving, a
+    slow reader).
     """
 
     mode: DecodingMode
@@ -120,6 +123,7 @@ class SpeculationReport:
     num_bought_tokens: int
     origins: Mapping[Origin, int]
     accepted_histogram: Mapping[int, int]
+    depths: Mapping[tuple[int, int], int]
     run_ahead_rounds: int
     run_ahead_hits: int
     verifier_moves: int
@@ -175,6 +179,7 @@ class StatsAccumulator:
     num_bought_tokens: int = 0
     origins: Counter[Origin] = field(default_factory=Counter)
     histogram: Counter[int] = field(default_factory=Counter)
+    depths: Counter[tuple[int, int]] = field(default_factory=Counter)
     run_ahead_rounds: int = 0
     run_ahead_hits: int = 0
     drafting_s: float = 0.0
@@ -200,6 +205,7 @@ class StatsAccumulator:
             self.ngram_rounds += stats.ngram
             self.num_draft_tokens += stats.num_draft_tokens
             self.histogram[stats.num_accepted] += 1
+            self.depths[stats.num_accepted, stats.depth] += 1
 
     def _class(self, stats: RoundStats) -> RoundClass:
         ahead = Ahead.HIT if stats.hit else Ahead.MISS if stats.ran_ahead else Ahead.NO
@@ -229,6 +235,7 @@ class StatsAccumulator:
             num_bought_tokens=self.num_bought_tokens,
             origins=dict(self.origins),
             accepted_histogram=dict(self.histogram),
+            depths=dict(self.depths),
             run_ahead_rounds=self.run_ahead_rounds,
             run_ahead_hits=self.run_ahead_hits,
             verifier_moves=verifier_moves,

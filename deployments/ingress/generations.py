@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.merge import merged
 from deployments.ingress.stream.sse import Delta, Stops, deltas
 from deployments.ingress.stream.stopping import Stopping
@@ -16,7 +18,6 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import decoding_mode, generate
 from orchestrator.ports import DrafterPort, VerifierPort
-from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest
 
 
@@ -31,7 +32,7 @@ class Generations:
     """Decodes answers.
 
     name is what clients call the target, config how it decodes where a request says nothing else;
-    ended is given the report of each session at its end.
+    ended is given the prompt's length and what came of it, once for each session, at its end.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Generations:
         config: OrchestratorConfig,
         drafters: DrafterPort,
         verifiers: VerifierPort,
-        ended: Callable[[SpeculationReport], None],
+        ended: Callable[[int, Ended], None],
     ) -> None:
         self.name, self.target, self.tokenizer, self.config = name, target, tokenizer, config
         self.stopping = Stopping()
@@ -70,4 +71,5 @@ class Generations:
             self._states.of(config.kind(generation.sampling)),
         )
         mode = decoding_mode(generation, config)
-        return deltas(events, self.tokenizer, answer.stops, mode, self._ended)
+        ended = partial(self._ended, len(generation.prompt))
+        return deltas(events, self.tokenizer, answer.stops, mode, ended)

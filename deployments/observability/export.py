@@ -6,18 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ray.serve.metrics import Counter, Gauge
+from ray.serve.metrics import Counter, Gauge, Histogram
 
-from deployments.observability.metrics import (
-    INGRESS,
-    SERVICES,
-    Kind,
-    Metric,
-    Sample,
-    of_request,
-    of_stats,
-)
-from orchestrator.report import SpeculationReport
+from deployments.observability.metrics import SERVICES, Kind, Metric, Sample, of_stats
 
 # Ray sends on what it was told every ten seconds.
 _EXPORT_S = 5.0
@@ -27,33 +18,28 @@ class Export:
     """Metrics of one replica; make it inside one."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._counters: dict[str, Any] = {}
-        self._gauges: dict[str, Any] = {}
-        for metric in metrics:
-            if metric.kind is Kind.COUNTER:
-                counter: Any = Counter
-                self._counters[metric.name] = counter(metric.name, metric.meaning, metric.labels)
-            else:
-                self._gauges[metric.name] = Gauge(metric.name, metric.meaning)
+        self._metrics = {metric.name: _made(metric) for metric in metrics}
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Add to the counters, set the gauges."""
+        """Add to the counters, set the gauges, observe."""
         for name, value, labels in samples:
-            if (gauge := self._gauges.get(name)) is not None:
-                gauge.set(value)
+            metric = self._metrics[name]
+            if isinstance(metric, Gauge):
+                metric.set(value)
+            elif isinstance(metric, Histogram):
+                metric.observe(value)
             elif value > 0:
-                self._counters[name].inc(value, labels)
+                metric.inc(value, labels)
 
 
-class RequestMetrics:
-    """What the ingress counts, once for each request: at its end, from its report."""
-
-    def __init__(self) -> None:
-        self._export = Export(INGRESS)
-
-    def ended(self, report: SpeculationReport) -> None:
-        """Count a request that ended."""
-        self._export.add(of_request(report))
+def _made(metric: Metric) -> Any:
+    told = metric.name, metric.meaning
+    if metric.kind is Kind.COUNTER:
+        counter: Any = Counter
+        return counter(*told, metric.labels)
+    if metric.kind is Kind.GAUGE:
+        return Gauge(*told)
+    return Histogram(*told, boundaries=list(metric.buckets))
 
 
 async def export_stats(package: str, stats: Callable[[], dict[str, float]]) -> None:

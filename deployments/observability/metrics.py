@@ -5,31 +5,35 @@ Names follow vLLM's where it has the same (its `vllm:` is our `foredraft_`), and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from deployments.ingress.stream.ended import Ended
 from orchestrator.report import SpeculationReport
 
 
 class Kind(StrEnum):
-    """A counter only rises; a gauge is what it is now."""
+    """A counter only rises, a gauge is what it is now, a histogram counts values by size."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
 
 class Metric(NamedTuple):
-    """One metric; labels are what Serve does not add by itself."""
+    """One metric; labels are what Serve does not add by itself, buckets a histogram's bounds."""
 
     name: str
     kind: Kind
     meaning: str
     labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
 
 
 class Sample(NamedTuple):
-    """What one metric is told: how much more of a counter, or a gauge's value."""
+    """What is added to a counter or observed by a histogram, or a gauge's value."""
 
     name: str
     value: float
@@ -44,8 +48,19 @@ def _gauge(name: str, meaning: str) -> Metric:
     return Metric(f"foredraft_{name}", Kind.GAUGE, meaning)
 
 
+def _seconds(name: str, meaning: str, first: float) -> Metric:
+    buckets = tuple(round(first * step * 10**power, 6) for power in range(4) for step in (1, 2, 5))
+    return Metric(f"foredraft_{name}_seconds", Kind.HISTOGRAM, meaning, (), buckets)
+
+
 INGRESS = (
     _counter("requests", "Sessions that ended, for whatever reason."),
+    _counter("request_success", "Of these, sessions that came to their end.", "finished_reason"),
+    _seconds("time_to_first_token", "From a session's start to its first tokens.", 0.005),
+    _seconds("request_time_per_output_token", "Mean time of a session's later tokens.", 0.0005),
+    _seconds("e2e_request_latency", "From a session's start to its end.", 0.02),
+    _counter("prompt_tokens", "Tokens of prompts that were read."),
+    _counter("prompt_tokens_cached", "Of these, tokens that another session had read."),
     _counter("generation_tokens", "Committed tokens, by how they came about.", "origin"),
     _counter(
         "rounds",
@@ -65,6 +80,13 @@ INGRESS = (
         "Drafts of which more than this many tokens were accepted.",
         "position",
     ),
+    _counter(
+        "draft_positions",
+        "Levels of verified drafts by their place, the first being 0, and by what became of them: "
+        "behind a rejected one they are unobserved.",
+        "position",
+        "outcome",
+    ),
     _counter("draft_wait_seconds", "Time that rounds waited for their drafts."),
     _counter("verify_seconds", "Time that rounds waited for their verdicts."),
     _counter("verifier_compute_seconds", "Of this, time within forward passes."),
@@ -75,6 +97,8 @@ INGRESS = (
         "Requests that were decoded plainly because no drafter fits the target or the request.",
     ),
     _gauge("draft_length", "The draft length last chosen, 0 for plain decoding."),
+    _gauge("acceptance_rate", "Share of the last observed draft positions that was accepted."),
+    _gauge("acceptance_alarm", "-1 where that share is below its band, 1 above, else 0."),
 )
 
 # By the key of a service's stats().
@@ -116,9 +140,24 @@ SERVICES = {
 }
 
 
-def of_request(report: SpeculationReport) -> Iterator[Sample]:
-    """Yield what the ingress counts of a request that ended."""
+def of_request(prompt_tokens: int, ended: Ended) -> Iterator[Sample]:
+    """Yield what the ingress counts of a session that ended."""
     yield Sample("foredraft_requests_total", 1)
+    if ended.finish is not None:
+        reason = {"finished_reason": str(ended.finish)}
+        yield Sample("foredraft_request_success_total", 1, reason)
+    yield Sample("foredraft_e2e_request_latency_seconds", ended.seconds)
+    if ended.first_token_s is not None:
+        yield Sample("foredraft_prompt_tokens_total", prompt_tokens)
+        yield Sample("foredraft_prompt_tokens_cached_total", ended.cached_tokens)
+        yield Sample("foredraft_time_to_first_token_seconds", ended.first_token_s)
+        if (later := ended.tokens - ended.first_tokens) > 0:
+            each_s = (ended.seconds - ended.first_token_s) / later
+            yield Sample("foredraft_request_time_per_output_token_seconds", each_s)
+    yield from _of_report(ended.report)
+
+
+def _of_report(report: SpeculationReport) -> Iterator[Sample]:
     for origin, count in report.origins.items():
         yield Sample("foredraft_generation_tokens_total", count, {"origin": str(origin)})
     for (verifier_led, reason, ahead), count in report.rounds_by.items():
@@ -144,8 +183,24 @@ def of_request(report: SpeculationReport) -> Iterator[Sample]:
         reached += report.accepted_histogram.get(accepted, 0)
         position = {"position": str(accepted - 1)}
         yield Sample("foredraft_spec_decode_num_accepted_tokens_per_pos_total", reached, position)
+    for (place, outcome), count in places(report).items():
+        at = {"position": str(place), "outcome": outcome}
+        yield Sample("foredraft_draft_positions_total", count, at)
     if report.trace:
         yield Sample("foredraft_draft_length", report.trace[-1].k)
+
+
+def places(report: SpeculationReport) -> Mapping[tuple[int, str], int]:
+    """Return how many verified draft tokens were accepted, rejected or unobserved at each place.
+
+    A tree counts as one token at each of its levels.
+    """
+    found: Counter[tuple[int, str]] = Counter()
+    for (accepted, depth), count in report.depths.items():
+        for position in range(depth):
+            after = "rejected" if position == accepted else "unobserved"
+            found[position, "accepted" if position < accepted else after] += count
+    return found
 
 
 def of_stats(

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from foredraft.decoding.tree import depths
 from foredraft.errors import DeadlineExceeded
 from foredraft.lease import LeaseEnded
 from foredraft.types import Timings
@@ -200,6 +201,7 @@ class _Run:
             num_draft_tokens=len(step.request.draft),
             num_accepted=step.num_accepted,
             num_bought=step.bought,
+            depth=_depth(step.request.parents, step.bought),
             price=step.price,
             ngram=step.ngram,
             verifier_led=turn.verifier_led,
@@ -238,3 +240,8 @@ class _Run:
                 self._drafting.refusal,
             ),
         )
+
+
+def _depth(parents: Sequence[int], bought: int) -> int:
+    """Return on how many levels the first nodes of a draft are; without parents it is a path."""
+    return max(depths(parents[:bought]), default=0) if parents else bought

@@ -12,7 +12,7 @@ from deployments.serve.cluster import RunningCluster
 from tests.support.browser import CHROMIUM, OPTIONS
 from tests.support.cluster import replica_pids
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: make browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: make packages")
 
 PROMPT = "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n"
 # Markup that would run if text were ever inserted as anything else.

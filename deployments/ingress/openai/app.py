@@ -26,7 +26,11 @@ from deployments.ingress.playground import routes as playground
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.ingress.rpc.server import RpcServer
 from deployments.ingress.rpc.servicer import GenerationServicer
-from deployments.observability.export import RequestMetrics
+from deployments.observability import scrape
+from deployments.observability.export import Export
+from deployments.observability.metrics import INGRESS
+from deployments.observability.requests import RequestMetrics
+from deployments.observability.scrape import Scrape
 from deployments.preflight import check_tokenizer
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
@@ -56,6 +60,8 @@ class Ingress:
         self._admission = Admission(keys, time.monotonic)
         self._origins = config.ingress.cors_origins
         self._playground = config.ingress.playground
+        self._scrape = Scrape(INGRESS)
+        metrics = RequestMetrics(config.ingress.acceptance, (self._scrape, Export(INGRESS)))
         self._generations = Generations(
             config.name,
             target,
@@ -63,7 +69,7 @@ class Ingress:
             config.orchestrator,
             PinnedReplicas(drafters, partial(DrafterClient, link=config.drafter.link)),
             PinnedReplicas(verifiers, partial(VerifierClient, link=config.verifier.link)),
-            RequestMetrics().ended,
+            metrics.ended,
         )
         self._handlers = handlers(self._generations, config.tokenizer_file)
         self._rpc = await self._listen(config.ingress.grpc)
@@ -71,6 +77,7 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
         app = application(self._handlers, self._health)
+        scrape.install(app, self._scrape)
         playground.install(app, self._playground, self._handlers.chat.converses, self._kill_drafter)
         doors.install(app, self._admission, self._origins)
         return app

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from deployments.ingress.openai.report import speculation
 from deployments.ingress.stream.detokenizer import TextStream
+from deployments.ingress.stream.ended import Ended
 from foredraft.types import Committed, FinishReason, TokenLogprobs
 from orchestrator.report import DecodingMode, SpeculationReport, StatsAccumulator
 from orchestrator.request import StepEvent, Summary
@@ -90,11 +91,11 @@ async def deltas(
     tokenizer: Tokenizer,
     stops: Stops,
     mode: DecodingMode,
-    ended: Callable[[SpeculationReport], None],
+    ended: Callable[[Ended], None],
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for what was committed since the last; a stop string ends it at its token.
 
-    ended receives the session's report, whatever it ended by, after the last delta was taken.
+    ended receives what the session came to, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
     """
@@ -102,6 +103,9 @@ async def deltas(
     rounds: list[StepEvent] = []
     start = time.monotonic()
     report: SpeculationReport | None = None
+    finish: FinishReason | None = None
+    first_s: float | None = None
+    first_tokens = 0
     held = CompletionBuffer()
     try:
         async with aclosing(events):
@@ -113,6 +117,8 @@ async def deltas(
                     held.finish_reason = FinishReason.STOP if last.stopped else event.finish
                 else:
                     rounds.append(event)
+                    if first_s is None:
+                        first_s, first_tokens = time.monotonic() - start, len(event.tokens)
                     if _feed(held, text, event, stops):
                         report = _report(mode, rounds, time.monotonic() - start)
                         held.finish_reason = FinishReason.STOP
@@ -120,11 +126,15 @@ async def deltas(
                         yield held.delta
                         held = CompletionBuffer()
                 if report is not None:
+                    finish = held.finish_reason
                     held.report = speculation(report)
                     yield held.delta
                     return
     finally:
-        ended(report or _report(mode, rounds, time.monotonic() - start))
+        seconds = time.monotonic() - start
+        report = report or _report(mode, rounds, seconds)
+        cached = sum(event.cached_tokens for event in rounds)
+        ended(Ended(report, finish, seconds, first_s, first_tokens, cached))
 
 
 def _report(mode: DecodingMode, rounds: Sequence[StepEvent], seconds: float) -> SpeculationReport:

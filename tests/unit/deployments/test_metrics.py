@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from deployments.ingress.stream.ended import Ended
 from deployments.observability.metrics import INGRESS, SERVICES, Kind, of_request, of_stats
-from foredraft.types import Committed, Origin, Proposal
+from deployments.observability.scrape import Scrape
+from foredraft.types import Committed, FinishReason, Origin, Proposal
 from orchestrator.length.controllers import Cause
 from orchestrator.report import (
     NO_DRAFT,
@@ -21,6 +26,17 @@ from orchestrator.report import (
 
 OPERATING = Path(__file__).parents[3] / "docs/operating.md"
 TREES = DecodingMode(proposal=Proposal.TREE)
+CLUSTER = Path(__file__).parents[3] / "cluster"
+ALERTS, DASHBOARD = CLUSTER / "prometheus/alerts.yaml", CLUSTER / "grafana/foredraft.json"
+# What has no panel: the orchestrators count the same, or nearly so.
+UNSEEN = {
+    "drafter_batches_total",
+    "spec_decode_num_accepted_tokens_per_pos_total",
+    "spec_decode_num_ngram_drafts_total",
+    "verifier_bought_tokens_total",
+    "verifier_offered_tokens_total",
+    "verifier_rounds_total",
+}
 ALL = [*INGRESS, *(metric for each in SERVICES.values() for metric in each.values())]
 
 
@@ -33,15 +49,16 @@ def report(mode: DecodingMode = TREES) -> SpeculationReport:
     stats = StatsAccumulator(mode)
     drafts, probe = Decision(8, "it pays", Cause.DRAFTS), Decision(4, "tried", Cause.PROBE)
     stats.add(tokens(0), RoundStats(0, 0, 0, decision=NO_DRAFT))
-    stats.add(tokens(3), RoundStats(1, 8, 3, 6, verifier_led=True, decision=drafts))
-    stats.add(tokens(1), RoundStats(2, 4, 1, 4, ran_ahead=True, hit=True, decision=probe))
+    stats.add(tokens(3), RoundStats(1, 8, 3, 6, 5, verifier_led=True, decision=drafts))
+    stats.add(tokens(1), RoundStats(2, 4, 1, 4, 2, ran_ahead=True, hit=True, decision=probe))
     stats.add(tokens(0), RoundStats(3, 0, 0, ran_ahead=True, decision=drafts, verify_s=0.5))
     return stats.report(1.0, verifier_moves=2, drafter_attaches=1, drafter_refusal="no")
 
 
 def counted(found: SpeculationReport) -> Counter[tuple[str, ...]]:
     sums: Counter[tuple[str, ...]] = Counter()
-    for name, value, labels in of_request(found):
+    ended = Ended(found, FinishReason.STOP, 1.5, 0.5, 2, 3)
+    for name, value, labels in of_request(10, ended):
         sums[name, *labels.values()] += value
     return sums
 
@@ -62,7 +79,61 @@ def test_a_request_is_counted_as_its_report_has_it() -> None:
     assert found["foredraft_spec_decode_num_accepted_tokens_per_pos_total", "2"] == 1
     assert names["foredraft_verify_seconds_total"] == pytest.approx(0.5)
     assert names["foredraft_draft_length"] == 8
+    assert names["foredraft_prompt_tokens_total"] == 10
+    assert names["foredraft_prompt_tokens_cached_total"] == 3
+    assert found["foredraft_request_success_total", "stop"] == 1
+    assert names["foredraft_time_to_first_token_seconds"] == 0.5
+    assert names["foredraft_request_time_per_output_token_seconds"] == pytest.approx(1 / 6)
     assert set(names) <= {metric.name for metric in INGRESS}
+
+
+def test_positions_behind_a_rejected_token_are_unobserved() -> None:
+    found = counted(report())
+    name = "foredraft_draft_positions_total"
+    positions = {key[1:]: n for key, n in found.items() if key[0] == name}
+    # Of 5 levels 3 were accepted, of 2 one.
+    assert positions == {
+        ("0", "accepted"): 2,
+        ("1", "accepted"): 1,
+        ("1", "rejected"): 1,
+        ("2", "accepted"): 1,
+        ("3", "rejected"): 1,
+        ("4", "unobserved"): 1,
+    }
+
+
+def test_a_session_that_failed_is_no_success_and_has_no_first_token() -> None:
+    ended = Ended(report(), None, 1.5, None, 0, 0)
+    names = {name for name, _, _ in of_request(10, ended)}
+    assert "foredraft_requests_total" in names
+    assert not any("success" in name or "first_token" in name for name in names)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool: make packages")
+def test_promtool_finds_nothing() -> None:
+    scrape = Scrape({metric.name: metric for metric in ALL}.values())
+    scrape.add(of_request(10, Ended(report(), FinishReason.STOP, 1.5, 0.5, 2, 3)))
+    for package, metrics in SERVICES.items():
+        scrape.add(of_stats(package, dict.fromkeys(metrics, 1.0), {}))
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=scrape.text(), capture_output=True, check=False
+    )
+    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
+    rules = ["promtool", "check", "rules", str(ALERTS)]
+    assert subprocess.run(rules, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("file", [ALERTS, DASHBOARD], ids=["alerts", "dashboard"])
+def test_every_series_that_is_looked_at_is_exported(file: Path) -> None:
+    exported = set()
+    for metric in ALL:
+        name = f"ray_{metric.name}"
+        exported |= {f"{name}_bucket"} if metric.kind is Kind.HISTOGRAM else {name}
+    looked_at = set(re.findall(r"\bray_\w+", file.read_text()))
+    assert looked_at and looked_at <= exported
+    if file is DASHBOARD:
+        unseen = {name.removeprefix("ray_foredraft_") for name in exported - looked_at}
+        assert unseen == UNSEEN
 
 
 def test_rounds_have_one_reason_of_a_few() -> None:
@@ -92,6 +163,7 @@ def test_names_follow_prometheus_and_are_documented() -> None:
     assert len({metric.name for metric in INGRESS}) == len(INGRESS)
     for metric in ALL:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert metric.kind is not Kind.HISTOGRAM or metric.name.endswith("_seconds")
         assert f"| `{metric.name}` |" in documented
         for label in metric.labels:
             assert f"`{label}`" in documented

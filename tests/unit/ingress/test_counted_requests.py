@@ -10,10 +10,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from deployments.config import model_path
+from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.sse import Stops, deltas
 from foredraft.errors import Unavailable
 from foredraft.types import Committed, FinishReason, Origin
-from orchestrator.report import PLAIN, RoundStats, SpeculationReport, StatsAccumulator
+from orchestrator.report import PLAIN, RoundStats, StatsAccumulator
 from orchestrator.request import StepEvent, Summary
 
 TOKENIZER = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
@@ -31,8 +32,8 @@ async def events(fails: bool = False) -> AsyncGenerator[StepEvent | Summary]:
     yield Summary(FinishReason.LENGTH, stats.report(1.0, 7, 0))
 
 
-async def decode(stop: str | None = None, taken: int = 1000) -> list[SpeculationReport]:
-    counted: list[SpeculationReport] = []
+async def decode(stop: str | None = None, taken: int = 1000) -> list[Ended]:
+    counted: list[Ended] = []
     stops = Stops(() if stop is None else (stop,))
     async with aclosing(deltas(events(), TOKENIZER, stops, PLAIN, counted.append)) as stream:
         async for _ in stream:
@@ -44,26 +45,29 @@ async def decode(stop: str | None = None, taken: int = 1000) -> list[Speculation
 
 
 async def test_a_request_at_its_own_end() -> None:
-    [report] = await decode()
-    assert (report.tokens, report.verifier_moves) == (len(IDS), 7)
+    [ended] = await decode()
+    assert (ended.tokens, ended.report.verifier_moves) == (len(IDS), 7)
+    assert (ended.finish, ended.first_tokens) == (FinishReason.LENGTH, 1)
+    assert ended.first_token_s is not None and 0 <= ended.first_token_s <= ended.seconds
 
 
 async def test_a_request_that_a_stop_string_ended() -> None:
-    [report] = await decode("area")
-    assert 0 < report.tokens < len(IDS)
+    [ended] = await decode("area")
+    assert 0 < ended.tokens < len(IDS)
+    assert ended.finish is FinishReason.STOP
 
 
 async def test_a_request_that_the_client_left() -> None:
-    [report] = await decode(taken=2)
-    assert report.tokens == 2
+    [ended] = await decode(taken=2)
+    assert (ended.tokens, ended.finish) == (2, None)
 
 
 async def test_a_request_that_failed() -> None:
-    counted: list[SpeculationReport] = []
+    counted: list[Ended] = []
     with pytest.raises(Unavailable):
         async for _ in deltas(events(True), TOKENIZER, Stops(), PLAIN, counted.append):
             pass
-    assert [report.tokens for report in counted] == [len(IDS)]
+    assert [(ended.tokens, ended.finish) for ended in counted] == [(len(IDS), None)]
 
 
 async def test_rounds_that_are_read_together_are_one_event() -> None:

@@ -38,7 +38,7 @@ def generations(verifier: ScriptedVerifier, ends: tuple[int, ...] = ()) -> Gener
     target = replace(MODEL, eos_token_ids=ends)
     verifier.model = target
     return Generations(
-        "scripted", target, TOKENIZER, config(), ScriptedDrafter(), verifier, lambda _: None
+        "scripted", target, TOKENIZER, config(), ScriptedDrafter(), verifier, lambda *_: None
     )
 
 

@@ -41,7 +41,7 @@ class Scripted(Generations):
             config(),
             ScriptedDrafter(),
             ScriptedVerifier(),
-            lambda _: None,
+            lambda *_: None,
         )
         self.text, self.reason = text, reason
         self.asked: list[Answering] = []
