@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from deployments.config import EMBEDDED_FILE, read
 from foredraft import __version__
 from foredraft.errors import ForedraftError
 from foredraft_cli import subcommands
-from foredraft_cli.options import ConfigOption, ServedOption, served
+from foredraft_cli.options import ConfigOption, ServedOption, paired, served
 
 app = typer.Typer(
     name="foredraft",
@@ -43,11 +44,23 @@ def options(
 
 
 @app.command()
-def serve(config: ServedOption = None) -> None:
+def serve(
+    config: ServedOption = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder or GGUF file of a target, instead of a file.")
+    ] = None,
+    drafter: Annotated[Path | None, typer.Option(help="Folder of a drafter for it.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on, with --model.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port, with --model.")] = 8000,
+    device: Annotated[str, typer.Option(help="cpu or cuda, with --model.")] = "cpu",
+) -> None:
     """Start the cluster on this machine and serve until interrupted."""
     from deployments.serve.cluster import running
 
-    file = read(served(config))
+    if model is None and drafter is None:
+        file = read(served(config))
+    else:
+        file = paired(config, model, drafter, host, port, device)
     with running(file) as cluster:
         typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from deployments.config import CHAT_FILE, EMBEDDED_FILE
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, HttpOptions, ServeFile
+from deployments.pair import served_pair
+from foredraft.errors import ConfigError
 from foredraft_cli.fetch import target_or_line
 
 ConfigOption = Annotated[
@@ -29,3 +32,20 @@ def served(config: Path | None) -> Path:
     pair's where the chat model cannot be had.
     """
     return config or (EMBEDDED_FILE if target_or_line() is None else CHAT_FILE)
+
+
+def paired(
+    config: Path | None, model: Path | None, drafter: Path | None, host: str, port: int, device: str
+) -> ServeFile:
+    """Return what serves a target with a drafter; raise ConfigError where one is missing."""
+    if config is not None:
+        raise ConfigError("--config and --model exclude each other", param="config")
+    if model is None or drafter is None:
+        missing = "model" if model is None else "drafter"
+        raise ConfigError(
+            f"--{missing} is missing: --model DIR and --drafter DIR go together; `foredraft align` "
+            "teaches a drafter for a target",
+            param=missing,
+        )
+    http = HttpOptions(host=host, port=port)
+    return served_pair(model.absolute(), drafter.absolute(), http, device, os.cpu_count() or 1)

@@ -43,13 +43,17 @@ SUBCOMMANDS = (
     Subcommand("align", "foredraft_align.cli", "Teach a drafter for a target."),
     Subcommand(
         "audit",
-        "foredraft_cli.audit",
+        "foredraft_cli.audit.command",
         "Compare speculative with plain decoding, token by token.",
     ),
+    Subcommand("chat", "foredraft_cli.chat", "Talk to a running server in the terminal."),
     Subcommand(
         "convert",
         "foredraft_cli.convert",
         "Convert a GGUF file to a model folder.",
+    ),
+    Subcommand(
+        "doctor", "foredraft_cli.doctor.command", "Find why speculation is off or slow on a server."
     ),
     Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from typing import Any
 
 import jsonschema
@@ -12,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError
 from tokenizers import Tokenizer
 
-from deployments.config import CHAT_FILE, read
+from deployments.config import CHAT_FILE, ROOT, read
 from deployments.serve.cluster import RunningCluster
 from foredraft.chat_template import read_chat_template
 from foredraft.client import CompletionClient
@@ -174,3 +175,21 @@ async def test_the_openai_client_streams_a_tool_call(chat: RunningCluster) -> No
     assert streamed.function.arguments == call.function.arguments
     assert final.choices[0].finish_reason == "tool_calls"
     await client.close()
+
+
+async def test_a_conversation_in_the_terminal(chat: RunningCluster) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from foredraft_cli.main import main; main()"),
+        *("chat", chat.url, "--temperature", "0", "--max-tokens", "24"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+    )
+    lines = b"Name a river.\n/plain\n/new\nName a river.\n/exit\n"
+    told, _ = await asyncio.wait_for(process.communicate(lines), 120)
+    text = told.decode()
+    assert process.returncode == 0 and "drafts off" in text
+    first, second = text.split("tokens in")[:2]
+    answer = first.split("plain \n")[-1].rsplit("\n", 1)[0].strip()
+    # The same conversation again, without drafts: the same answer.
+    assert answer and answer in second

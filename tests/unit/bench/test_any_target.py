@@ -11,7 +11,7 @@ from deployments.config import ForedraftConfig
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
 from foredraft.types import Proposal
-from foredraft_cli.audit import audit, is_bug
+from foredraft_cli.audit.engines import audit, is_bug
 from foredraft_cli.prompts.held_out import fitted, prompts
 from tests.support.checkpoints import MAX_LEN, train_tokenizer, write_drafter, write_target
 

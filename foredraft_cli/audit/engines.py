@@ -1,4 +1,4 @@
-"""`foredraft audit`: does speculation change a token? Each request with and without, compared.
+"""Engines in this process: each request decoded plainly and in every mode, token by token.
 
 In `numerics: exact` no difference is allowed. Otherwise each first difference is reported with its
 margin, the distance between the scores of the two tokens that were chosen: one beyond the measured
@@ -8,22 +8,14 @@ tolerance is a bug.
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated
+from dataclasses import dataclass
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
+from deployments.config import ForedraftConfig
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.speculative import SpeculativeOptions
 from foredraft.types import Acceptance, Proposal, SamplingParams
-from foredraft_cli.options import ConfigOption
-from foredraft_cli.prompts.held_out import TEMPERATURES, PromptsOption, fitted, prompts, sampling
+from foredraft_cli.prompts.held_out import TEMPERATURES, fitted, sampling
 from orchestrator.config import NgramConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig
@@ -35,10 +27,6 @@ NGRAM_TREE = "ngram+tree"
 MODES: dict[str, Proposal] = {str(proposal): proposal for proposal in Proposal} | {
     NGRAM_TREE: Proposal.TREE
 }
-
-app = typer.Typer(
-    help="Compare speculative with plain decoding, token by token.", invoke_without_command=True
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +49,6 @@ class Finding:
     requests: int
     identical: int
     divergences: tuple[Divergence, ...]
-
-
-@app.callback()
-def main(
-    requests: Annotated[int, typer.Option(min=1, help="Held-out prompts.")] = 24,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each answer.")] = 96,
-    streams: Annotated[int, typer.Option(min=1, help="Requests decoded at once.")] = 4,
-    config: ConfigOption = EMBEDDED_FILE,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Where to write it.")] = None,
-    prompts_file: PromptsOption = None,
-) -> None:
-    """Replay held-out requests in this process; exit 1 where a difference is a bug."""
-    args = read(config).application.args
-    texts = prompts(requests, prompts_file)
-    numerics, findings = asyncio.run(audit(args, texts, max_tokens, streams))
-    Console(soft_wrap=True).print(_table(numerics, findings))
-    if json_file is not None:
-        rows = [asdict(finding) for finding in findings]
-        json_file.write_text(json.dumps({"numerics": numerics, "findings": rows}, indent=1) + "\n")
-    if any(is_bug(numerics, found) for finding in findings for found in finding.divergences):
-        raise typer.Exit(1)
 
 
 def is_bug(numerics: str, found: Divergence) -> bool:
@@ -169,19 +136,3 @@ async def _divergence(
     text = [*prompt, *plain[:at]]
     scores = await loaded.runner.scores(text, params, (plain[at], fast[at]))
     return Divergence(index, at, plain[at], fast[at], abs(scores[0] - scores[1]))
-
-
-def _table(numerics: str, findings: list[Finding]) -> Table:
-    table = Table(title=f"speculative against plain decoding, numerics {numerics}")
-    for column in ("mode", "temperature", "requests", "identical", "largest margin"):
-        table.add_column(column)
-    for f in findings:
-        margin = max((found.margin for found in f.divergences), default=None)
-        table.add_row(
-            f.mode,
-            f"{f.temperature:g}",
-            str(f.requests),
-            str(f.identical),
-            "-" if margin is None else f"{margin:.3g}",
-        )
-    return table
