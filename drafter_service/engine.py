@@ -13,7 +13,16 @@ from drafter_service.strategies import Strategy
 from foredraft import limits
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, ProposeAhead
+from foredraft.types import (
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    ModelInfo,
+    Proposal,
+    Propose,
+    ProposeAhead,
+    SamplingParams,
+)
 
 StrategyOf = Callable[[DraftOpen], Strategy]
 
@@ -53,6 +62,17 @@ class DrafterEngine:
     def model(self) -> DiffusionLM:
         """The model, for its gauges."""
         return self._model
+
+    def offers(self) -> dict[Proposal, int]:
+        """Return the most tokens of a block by each way to propose that the model has."""
+        found: dict[Proposal, int] = {}
+        for proposal in Proposal:
+            try:
+                strategy = self._strategy_of(DraftOpen("", (0,), SamplingParams(), proposal, 1))
+            except InvalidRequest:
+                continue
+            found[proposal] = strategy.max_draft_tokens
+        return found
 
     @property
     def sessions(self) -> int:

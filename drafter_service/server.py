@@ -15,6 +15,7 @@ from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.features.wire import size
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
+from foredraft.rpc.status import errors_as_status
 from foredraft.tensors import parts
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.types import DraftBlock
@@ -41,6 +42,23 @@ class DrafterServicer(
     async def Draft(self, requests: Any, context: Any) -> None:
         """Serve one session."""
         await self.serve(context)
+
+    async def DrafterInfo(
+        self, request: drafter_pb2.DrafterInfoRequest, context: Any
+    ) -> drafter_pb2.DrafterInfoResponse:
+        """Describe the drafter."""
+        async with errors_as_status(context, self.service):
+            offers = await self._batcher.call(lambda proposals: proposals.engine.offers())
+            return drafter_pb2.DrafterInfoResponse(
+                model=common_codec.model_to_pb(self._batcher.info),
+                oldest_protocol=common_codec.PROTOCOL,
+                newest_protocol=common_codec.PROTOCOL,
+                offers=[
+                    drafter_pb2.ProposalOffer(proposal=proposal, max_draft_tokens=most)
+                    for proposal, most in offers.items()
+                ],
+                tensor_store=self._carrier.store,
+            )
 
     async def session(self, opening: drafter_pb2.DraftOpen, stream: _Stream) -> None:
         """Open a session and answer its proposals."""

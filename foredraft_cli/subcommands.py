@@ -48,6 +48,11 @@ SUBCOMMANDS = (
     ),
     Subcommand("chat", "foredraft_cli.chat", "Talk to a running server in the terminal."),
     Subcommand(
+        "conformance",
+        "foredraft_cli.conformance.command",
+        "Hold a drafter or verifier to the protocol.",
+    ),
+    Subcommand(
         "convert",
         "foredraft_cli.convert",
         "Convert a GGUF file to a model folder.",

@@ -13,9 +13,10 @@ from foredraft.errors import InvalidRequest
 from foredraft.lease import LeaseEnded, LedRound
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
+from foredraft.rpc.status import errors_as_status
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender
-from foredraft.types import Verdict
+from foredraft.types import Acceptance, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Connect, Drafters
@@ -43,6 +44,19 @@ class VerifierServicer(
     async def Verify(self, requests: Any, context: Any) -> None:
         """Serve one session."""
         await self.serve(context)
+
+    async def VerifierInfo(
+        self, request: verifier_pb2.VerifierInfoRequest, context: Any
+    ) -> verifier_pb2.VerifierInfoResponse:
+        """Describe the verifier."""
+        async with errors_as_status(context, self.service):
+            return verifier_pb2.VerifierInfoResponse(
+                model=common_codec.model_to_pb(self._runner.info),
+                oldest_protocol=common_codec.PROTOCOL,
+                newest_protocol=common_codec.PROTOCOL,
+                acceptances=list(Acceptance),
+                leads_rounds=self._drafters.supported,
+            )
 
     async def session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
         """Open a session and decide its rounds, and those that this verifier leads."""

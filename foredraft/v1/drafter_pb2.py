@@ -25,35 +25,41 @@ _sym_db = _symbol_database.Default()
 from foredraft.v1 import common_pb2 as foredraft_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66oredraft/v1/drafter.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"\xd1\x01\n\x0c\x44raftRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.DraftOpenH\x00\x12(\n\x07propose\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.ProposeH\x00\x12.\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12\x33\n\rpropose_ahead\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.ProposeAheadH\x00\x42\t\n\x07message\"\xf3\x01\n\tDraftOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x10\n\x08proposal\x18\x05 \x01(\t\x12\x0f\n\x07max_len\x18\x06 \x01(\r\x12)\n\x06params\x18\x07 \x01(\x0b\x32\x19.foredraft.v1.DraftParams\x12\x13\n\x0bnum_guesses\x18\x08 \x01(\r\"\\\n\x0b\x44raftParams\x12\r\n\x05steps\x18\x01 \x01(\r\x12\x0e\n\x06\x65xtend\x18\x02 \x01(\x08\x12\x17\n\x0fwarmup_proposal\x18\x03 \x01(\t\x12\x15\n\rwarmup_tokens\x18\x04 \x01(\r\"s\n\x07Propose\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08keep_len\x18\x02 \x01(\r\x12\x0e\n\x06\x61ppend\x18\x03 \x03(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0c\"\x8f\x01\n\x0cProposeAhead\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08keep_len\x18\x02 \x01(\r\x12\x0e\n\x06\x61ppend\x18\x03 \x03(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\'\n\x08outcomes\x18\x05 \x03(\x0b\x32\x15.foredraft.v1.Outcome\"\x19\n\x07Outcome\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\xd1\x01\n\rDraftResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.foredraft.v1.DraftOpenedH\x00\x12)\n\x05\x62lock\x18\x02 \x01(\x0b\x32\x18.foredraft.v1.DraftBlockH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12\x31\n\x0c\x62locks_ahead\x18\x04 \x01(\x0b\x32\x19.foredraft.v1.DraftBlocksH\x00\x42\t\n\x07message\"7\n\x0b\x44raftBlocks\x12(\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x18.foredraft.v1.DraftBlock\"9\n\x05Guess\x12\x0c\n\x04node\x18\x01 \x01(\x11\x12\r\n\x05token\x18\x02 \x01(\r\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\"e\n\x0b\x44raftOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\x12\x18\n\x10max_draft_tokens\x18\x02 \x01(\r\x12\x14\n\x0ctensor_store\x18\x03 \x01(\t\"\xfd\x01\n\nDraftBlock\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07parents\x18\x03 \x03(\x11\x12\x10\n\x08proposal\x18\x04 \x01(\t\x12\x15\n\rgenerated_len\x18\x05 \x01(\r\x12$\n\x07guesses\x18\x06 \x03(\x0b\x32\x13.foredraft.v1.Guess\x12&\n\x07timings\x18\x07 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12#\n\x01q\x18\x08 \x03(\x0b\x32\x18.foredraft.v1.Candidates\x12\x10\n\x08\x65xpected\x18\t \x03(\x02\x32V\n\x0e\x44rafterService\x12\x44\n\x05\x44raft\x12\x1a.foredraft.v1.DraftRequest\x1a\x1b.foredraft.v1.DraftResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x66oredraft/v1/drafter.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"\x14\n\x12\x44rafterInfoRequest\"\xf0\x01\n\x13\x44rafterInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\x12\x36\n\x0foldest_protocol\x18\x02 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x36\n\x0fnewest_protocol\x18\x03 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12+\n\x06offers\x18\x04 \x03(\x0b\x32\x1b.foredraft.v1.ProposalOffer\x12\x14\n\x0ctensor_store\x18\x05 \x01(\t\";\n\rProposalOffer\x12\x10\n\x08proposal\x18\x01 \x01(\t\x12\x18\n\x10max_draft_tokens\x18\x02 \x01(\r\"\xd1\x01\n\x0c\x44raftRequest\x12\'\n\x04open\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.DraftOpenH\x00\x12(\n\x07propose\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.ProposeH\x00\x12.\n\x08\x66\x65\x61tures\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12\x33\n\rpropose_ahead\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.ProposeAheadH\x00\x42\t\n\x07message\"\xf3\x01\n\tDraftOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x10\n\x08proposal\x18\x05 \x01(\t\x12\x0f\n\x07max_len\x18\x06 \x01(\r\x12)\n\x06params\x18\x07 \x01(\x0b\x32\x19.foredraft.v1.DraftParams\x12\x13\n\x0bnum_guesses\x18\x08 \x01(\r\"\\\n\x0b\x44raftParams\x12\r\n\x05steps\x18\x01 \x01(\r\x12\x0e\n\x06\x65xtend\x18\x02 \x01(\x08\x12\x17\n\x0fwarmup_proposal\x18\x03 \x01(\t\x12\x15\n\rwarmup_tokens\x18\x04 \x01(\r\"s\n\x07Propose\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08keep_len\x18\x02 \x01(\r\x12\x0e\n\x06\x61ppend\x18\x03 \x03(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0c\"\x8f\x01\n\x0cProposeAhead\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08keep_len\x18\x02 \x01(\r\x12\x0e\n\x06\x61ppend\x18\x03 \x03(\r\x12\x12\n\nnum_tokens\x18\x04 \x01(\r\x12\'\n\x08outcomes\x18\x05 \x03(\x0b\x32\x15.foredraft.v1.Outcome\"\x19\n\x07Outcome\x12\x0e\n\x06tokens\x18\x01 \x03(\r\"\xd1\x01\n\rDraftResponse\x12+\n\x06opened\x18\x01 \x01(\x0b\x32\x19.foredraft.v1.DraftOpenedH\x00\x12)\n\x05\x62lock\x18\x02 \x01(\x0b\x32\x18.foredraft.v1.DraftBlockH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12\x31\n\x0c\x62locks_ahead\x18\x04 \x01(\x0b\x32\x19.foredraft.v1.DraftBlocksH\x00\x42\t\n\x07message\"7\n\x0b\x44raftBlocks\x12(\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x18.foredraft.v1.DraftBlock\"9\n\x05Guess\x12\x0c\n\x04node\x18\x01 \x01(\x11\x12\r\n\x05token\x18\x02 \x01(\r\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\"e\n\x0b\x44raftOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\x12\x18\n\x10max_draft_tokens\x18\x02 \x01(\r\x12\x14\n\x0ctensor_store\x18\x03 \x01(\t\"\xfd\x01\n\nDraftBlock\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x0e\n\x06tokens\x18\x02 \x03(\r\x12\x0f\n\x07parents\x18\x03 \x03(\x11\x12\x10\n\x08proposal\x18\x04 \x01(\t\x12\x15\n\rgenerated_len\x18\x05 \x01(\r\x12$\n\x07guesses\x18\x06 \x03(\x0b\x32\x13.foredraft.v1.Guess\x12&\n\x07timings\x18\x07 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12#\n\x01q\x18\x08 \x03(\x0b\x32\x18.foredraft.v1.Candidates\x12\x10\n\x08\x65xpected\x18\t \x03(\x02\x32\xaa\x01\n\x0e\x44rafterService\x12\x44\n\x05\x44raft\x12\x1a.foredraft.v1.DraftRequest\x1a\x1b.foredraft.v1.DraftResponse(\x01\x30\x01\x12R\n\x0b\x44rafterInfo\x12 .foredraft.v1.DrafterInfoRequest\x1a!.foredraft.v1.DrafterInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foredraft.v1.drafter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DRAFTREQUEST']._serialized_start=72
-  _globals['_DRAFTREQUEST']._serialized_end=281
-  _globals['_DRAFTOPEN']._serialized_start=284
-  _globals['_DRAFTOPEN']._serialized_end=527
-  _globals['_DRAFTPARAMS']._serialized_start=529
-  _globals['_DRAFTPARAMS']._serialized_end=621
-  _globals['_PROPOSE']._serialized_start=623
-  _globals['_PROPOSE']._serialized_end=738
-  _globals['_PROPOSEAHEAD']._serialized_start=741
-  _globals['_PROPOSEAHEAD']._serialized_end=884
-  _globals['_OUTCOME']._serialized_start=886
-  _globals['_OUTCOME']._serialized_end=911
-  _globals['_DRAFTRESPONSE']._serialized_start=914
-  _globals['_DRAFTRESPONSE']._serialized_end=1123
-  _globals['_DRAFTBLOCKS']._serialized_start=1125
-  _globals['_DRAFTBLOCKS']._serialized_end=1180
-  _globals['_GUESS']._serialized_start=1182
-  _globals['_GUESS']._serialized_end=1239
-  _globals['_DRAFTOPENED']._serialized_start=1241
-  _globals['_DRAFTOPENED']._serialized_end=1342
-  _globals['_DRAFTBLOCK']._serialized_start=1345
-  _globals['_DRAFTBLOCK']._serialized_end=1598
-  _globals['_DRAFTERSERVICE']._serialized_start=1600
-  _globals['_DRAFTERSERVICE']._serialized_end=1686
+  _globals['_DRAFTERINFOREQUEST']._serialized_start=71
+  _globals['_DRAFTERINFOREQUEST']._serialized_end=91
+  _globals['_DRAFTERINFORESPONSE']._serialized_start=94
+  _globals['_DRAFTERINFORESPONSE']._serialized_end=334
+  _globals['_PROPOSALOFFER']._serialized_start=336
+  _globals['_PROPOSALOFFER']._serialized_end=395
+  _globals['_DRAFTREQUEST']._serialized_start=398
+  _globals['_DRAFTREQUEST']._serialized_end=607
+  _globals['_DRAFTOPEN']._serialized_start=610
+  _globals['_DRAFTOPEN']._serialized_end=853
+  _globals['_DRAFTPARAMS']._serialized_start=855
+  _globals['_DRAFTPARAMS']._serialized_end=947
+  _globals['_PROPOSE']._serialized_start=949
+  _globals['_PROPOSE']._serialized_end=1064
+  _globals['_PROPOSEAHEAD']._serialized_start=1067
+  _globals['_PROPOSEAHEAD']._serialized_end=1210
+  _globals['_OUTCOME']._serialized_start=1212
+  _globals['_OUTCOME']._serialized_end=1237
+  _globals['_DRAFTRESPONSE']._serialized_start=1240
+  _globals['_DRAFTRESPONSE']._serialized_end=1449
+  _globals['_DRAFTBLOCKS']._serialized_start=1451
+  _globals['_DRAFTBLOCKS']._serialized_end=1506
+  _globals['_GUESS']._serialized_start=1508
+  _globals['_GUESS']._serialized_end=1565
+  _globals['_DRAFTOPENED']._serialized_start=1567
+  _globals['_DRAFTOPENED']._serialized_end=1668
+  _globals['_DRAFTBLOCK']._serialized_start=1671
+  _globals['_DRAFTBLOCK']._serialized_end=1924
+  _globals['_DRAFTERSERVICE']._serialized_start=1927
+  _globals['_DRAFTERSERVICE']._serialized_end=2097
 # @@protoc_insertion_point(module_scope)

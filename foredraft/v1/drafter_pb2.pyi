@@ -7,6 +7,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DrafterInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DrafterInfoResponse(_message.Message):
+    __slots__ = ("model", "oldest_protocol", "newest_protocol", "offers", "tensor_store")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
+    TENSOR_STORE_FIELD_NUMBER: _ClassVar[int]
+    model: _common_pb2.ModelInfo
+    oldest_protocol: _common_pb2.ProtocolVersion
+    newest_protocol: _common_pb2.ProtocolVersion
+    offers: _containers.RepeatedCompositeFieldContainer[ProposalOffer]
+    tensor_store: str
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., oldest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., newest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., offers: _Optional[_Iterable[_Union[ProposalOffer, _Mapping]]] = ..., tensor_store: _Optional[str] = ...) -> None: ...
+
+class ProposalOffer(_message.Message):
+    __slots__ = ("proposal", "max_draft_tokens")
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    proposal: str
+    max_draft_tokens: int
+    def __init__(self, proposal: _Optional[str] = ..., max_draft_tokens: _Optional[int] = ...) -> None: ...
+
 class DraftRequest(_message.Message):
     __slots__ = ("open", "propose", "features", "propose_ahead")
     OPEN_FIELD_NUMBER: _ClassVar[int]

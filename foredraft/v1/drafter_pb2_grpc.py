@@ -44,6 +44,11 @@ class DrafterServiceStub:
                 request_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftRequest.SerializeToString,
                 response_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftResponse.FromString,
                 _registered_method=True)
+        self.DrafterInfo = channel.unary_unary(
+                '/foredraft.v1.DrafterService/DrafterInfo',
+                request_serializer=foredraft_dot_v1_dot_drafter__pb2.DrafterInfoRequest.SerializeToString,
+                response_deserializer=foredraft_dot_v1_dot_drafter__pb2.DrafterInfoResponse.FromString,
+                _registered_method=True)
 
 
 class DrafterServiceServicer:
@@ -73,6 +78,13 @@ class DrafterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrafterInfo(self, request, context):
+        """DrafterInfo says what the drafter is, without a session. UNAVAILABLE until its model is loaded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_DrafterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -80,6 +92,11 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     servicer.Draft,
                     request_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftRequest.FromString,
                     response_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftResponse.SerializeToString,
+            ),
+            'DrafterInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrafterInfo,
+                    request_deserializer=foredraft_dot_v1_dot_drafter__pb2.DrafterInfoRequest.FromString,
+                    response_serializer=foredraft_dot_v1_dot_drafter__pb2.DrafterInfoResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -114,6 +131,33 @@ class DrafterService:
             '/foredraft.v1.DrafterService/Draft',
             foredraft_dot_v1_dot_drafter__pb2.DraftRequest.SerializeToString,
             foredraft_dot_v1_dot_drafter__pb2.DraftResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrafterInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/foredraft.v1.DrafterService/DrafterInfo',
+            foredraft_dot_v1_dot_drafter__pb2.DrafterInfoRequest.SerializeToString,
+            foredraft_dot_v1_dot_drafter__pb2.DrafterInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -26,35 +26,39 @@ from foredraft.v1 import common_pb2 as foredraft_dot_v1_dot_common__pb2
 from foredraft.v1 import drafter_pb2 as foredraft_dot_v1_dot_drafter__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\x1a\x1a\x66oredraft/v1/drafter.proto\"\xc3\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x12\x31\n\x0c\x64raft_source\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.DraftSourceH\x00\x12$\n\x05grant\x18\x04 \x01(\x0b\x32\x13.foredraft.v1.GrantH\x00\x42\t\n\x07message\"o\n\x0b\x44raftSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.DraftOpen\x12(\n\x05ngram\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.NgramParams\"v\n\x0bNgramParams\x12\x1b\n\x13min_expected_tokens\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x14\n\x0cpseudocounts\x18\x04 \x03(\x01\x12\x15\n\rmin_node_prob\x18\x05 \x01(\x01\"u\n\x05Grant\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x04 \x01(\r\x12\r\n\x05round\x18\x05 \x01(\r\x12\x11\n\trun_ahead\x18\x06 \x01(\x08\"\xd0\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\t\x12\x15\n\rfeatures_hash\x18\x0f \x01(\t\x12\x15\n\rfeatures_from\x18\x10 \x01(\r\x12\x14\n\x0ctensor_store\x18\x11 \x01(\tB\x0b\n\t_logprobs\"\xaa\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\x12\x10\n\x08\x65xpected\x18\x06 \x03(\x02\x12\x13\n\x0bno_features\x18\x07 \x01(\x08\"\xad\x02\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12+\n\tled_round\x18\x05 \x01(\x0b\x32\x16.foredraft.v1.LedRoundH\x00\x12/\n\x0blease_ended\x18\x06 \x01(\x0b\x32\x18.foredraft.v1.LeaseEndedH\x00\x42\t\n\x07message\"\xbc\x01\n\x08LedRound\x12\'\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.DraftBlock\x12&\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.Verdict\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0brounds_left\x18\x04 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x11\n\tran_ahead\x18\x06 \x01(\x08\x12\x0b\n\x03hit\x18\x07 \x01(\x08\"(\n\nLeaseEnded\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\r\n\x05\x66\x61ult\x18\x02 \x01(\t\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\xcc\x02\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x10\n\x08\x66\x65\x61tures\x18\x08 \x01(\x0c\x12\x15\n\rcached_tokens\x18\t \x01(\r\x12\x10\n\x08left_out\x18\n \x01(\r\x12\"\n\x05price\x18\x0b \x01(\x0b\x32\x13.foredraft.v1.Price2Z\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66oredraft/v1/verifier.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\x1a\x1a\x66oredraft/v1/drafter.proto\"\x15\n\x13VerifierInfoRequest\"\xd9\x01\n\x14VerifierInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\x12\x36\n\x0foldest_protocol\x18\x02 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x36\n\x0fnewest_protocol\x18\x03 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x13\n\x0b\x61\x63\x63\x65ptances\x18\x04 \x03(\t\x12\x14\n\x0cleads_rounds\x18\x05 \x01(\x08\"\xc3\x01\n\rVerifyRequest\x12(\n\x04open\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.VerifyOpenH\x00\x12$\n\x05round\x18\x02 \x01(\x0b\x32\x13.foredraft.v1.RoundH\x00\x12\x31\n\x0c\x64raft_source\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.DraftSourceH\x00\x12$\n\x05grant\x18\x04 \x01(\x0b\x32\x13.foredraft.v1.GrantH\x00\x42\t\n\x07message\"o\n\x0b\x44raftSource\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12%\n\x04open\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.DraftOpen\x12(\n\x05ngram\x18\x03 \x01(\x0b\x32\x19.foredraft.v1.NgramParams\"v\n\x0bNgramParams\x12\x1b\n\x13min_expected_tokens\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x02 \x01(\r\x12\x0e\n\x06window\x18\x03 \x01(\r\x12\x14\n\x0cpseudocounts\x18\x04 \x03(\x01\x12\x15\n\rmin_node_prob\x18\x05 \x01(\x01\"u\n\x05Grant\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\x0e\n\x06rounds\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64line_us\x18\x04 \x01(\r\x12\r\n\x05round\x18\x05 \x01(\r\x12\x11\n\trun_ahead\x18\x06 \x01(\x08\"\xd0\x03\n\nVerifyOpen\x12/\n\x08protocol\x18\x01 \x01(\x0e\x32\x1d.foredraft.v1.ProtocolVersion\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0e\n\x06prefix\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12\x16\n\x0emax_new_tokens\x18\x05 \x01(\r\x12\x11\n\tmax_draft\x18\x06 \x01(\r\x12\x16\n\x0estop_token_ids\x18\x07 \x03(\r\x12\x12\n\nacceptance\x18\x08 \x01(\t\x12*\n\x06logits\x18\t \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x15\n\x08logprobs\x18\n \x01(\rH\x00\x88\x01\x01\x12\x14\n\x0cgrammar_kind\x18\x0b \x01(\t\x12\x0f\n\x07grammar\x18\x0c \x01(\t\x12\x17\n\x0fprompt_logprobs\x18\r \x01(\x08\x12\x12\n\ncache_salt\x18\x0e \x01(\t\x12\x15\n\rfeatures_hash\x18\x0f \x01(\t\x12\x15\n\rfeatures_from\x18\x10 \x01(\r\x12\x14\n\x0ctensor_store\x18\x11 \x01(\tB\x0b\n\t_logprobs\"\xaa\x01\n\x05Round\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\r\n\x05\x64raft\x18\x02 \x03(\r\x12\x13\n\x0bplain_steps\x18\x03 \x01(\r\x12\x0f\n\x07parents\x18\x04 \x03(\x11\x12#\n\x01q\x18\x05 \x03(\x0b\x32\x18.foredraft.v1.Candidates\x12\x10\n\x08\x65xpected\x18\x06 \x03(\x02\x12\x13\n\x0bno_features\x18\x07 \x01(\x08\"\xad\x02\n\x0eVerifyResponse\x12,\n\x06opened\x18\x01 \x01(\x0b\x32\x1a.foredraft.v1.VerifyOpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.VerdictH\x00\x12*\n\x08\x64raining\x18\x03 \x01(\x0b\x32\x16.foredraft.v1.DrainingH\x00\x12.\n\x08\x66\x65\x61tures\x18\x04 \x01(\x0b\x32\x1a.foredraft.v1.FeatureChunkH\x00\x12+\n\tled_round\x18\x05 \x01(\x0b\x32\x16.foredraft.v1.LedRoundH\x00\x12/\n\x0blease_ended\x18\x06 \x01(\x0b\x32\x18.foredraft.v1.LeaseEndedH\x00\x42\t\n\x07message\"\xbc\x01\n\x08LedRound\x12\'\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x18.foredraft.v1.DraftBlock\x12&\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.foredraft.v1.Verdict\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x13\n\x0brounds_left\x18\x04 \x01(\r\x12\x10\n\x08\x64raft_us\x18\x05 \x01(\r\x12\x11\n\tran_ahead\x18\x06 \x01(\x08\x12\x0b\n\x03hit\x18\x07 \x01(\x08\"(\n\nLeaseEnded\x12\x0b\n\x03seq\x18\x01 \x01(\r\x12\r\n\x05\x66\x61ult\x18\x02 \x01(\t\"6\n\x0cVerifyOpened\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo\"\xcc\x02\n\x07Verdict\x12 \n\x04\x62\x61se\x18\x01 \x01(\x0b\x32\x12.foredraft.v1.Base\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\r\x12\x13\n\x0bnext_tokens\x18\x03 \x03(\r\x12&\n\x07timings\x18\x04 \x01(\x0b\x32\x15.foredraft.v1.Timings\x12\x0c\n\x04path\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x34\n\x0fprompt_logprobs\x18\x07 \x03(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\x12\x10\n\x08\x66\x65\x61tures\x18\x08 \x01(\x0c\x12\x15\n\rcached_tokens\x18\t \x01(\r\x12\x10\n\x08left_out\x18\n \x01(\r\x12\"\n\x05price\x18\x0b \x01(\x0b\x32\x13.foredraft.v1.Price2\xb1\x01\n\x0fVerifierService\x12G\n\x06Verify\x12\x1b.foredraft.v1.VerifyRequest\x1a\x1c.foredraft.v1.VerifyResponse(\x01\x30\x01\x12U\n\x0cVerifierInfo\x12!.foredraft.v1.VerifierInfoRequest\x1a\".foredraft.v1.VerifierInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foredraft.v1.verifier_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERIFYREQUEST']._serialized_start=101
-  _globals['_VERIFYREQUEST']._serialized_end=296
-  _globals['_DRAFTSOURCE']._serialized_start=298
-  _globals['_DRAFTSOURCE']._serialized_end=409
-  _globals['_NGRAMPARAMS']._serialized_start=411
-  _globals['_NGRAMPARAMS']._serialized_end=529
-  _globals['_GRANT']._serialized_start=531
-  _globals['_GRANT']._serialized_end=648
-  _globals['_VERIFYOPEN']._serialized_start=651
-  _globals['_VERIFYOPEN']._serialized_end=1115
-  _globals['_ROUND']._serialized_start=1118
-  _globals['_ROUND']._serialized_end=1288
-  _globals['_VERIFYRESPONSE']._serialized_start=1291
-  _globals['_VERIFYRESPONSE']._serialized_end=1592
-  _globals['_LEDROUND']._serialized_start=1595
-  _globals['_LEDROUND']._serialized_end=1783
-  _globals['_LEASEENDED']._serialized_start=1785
-  _globals['_LEASEENDED']._serialized_end=1825
-  _globals['_VERIFYOPENED']._serialized_start=1827
-  _globals['_VERIFYOPENED']._serialized_end=1881
-  _globals['_VERDICT']._serialized_start=1884
-  _globals['_VERDICT']._serialized_end=2216
-  _globals['_VERIFIERSERVICE']._serialized_start=2218
-  _globals['_VERIFIERSERVICE']._serialized_end=2308
+  _globals['_VERIFIERINFOREQUEST']._serialized_start=100
+  _globals['_VERIFIERINFOREQUEST']._serialized_end=121
+  _globals['_VERIFIERINFORESPONSE']._serialized_start=124
+  _globals['_VERIFIERINFORESPONSE']._serialized_end=341
+  _globals['_VERIFYREQUEST']._serialized_start=344
+  _globals['_VERIFYREQUEST']._serialized_end=539
+  _globals['_DRAFTSOURCE']._serialized_start=541
+  _globals['_DRAFTSOURCE']._serialized_end=652
+  _globals['_NGRAMPARAMS']._serialized_start=654
+  _globals['_NGRAMPARAMS']._serialized_end=772
+  _globals['_GRANT']._serialized_start=774
+  _globals['_GRANT']._serialized_end=891
+  _globals['_VERIFYOPEN']._serialized_start=894
+  _globals['_VERIFYOPEN']._serialized_end=1358
+  _globals['_ROUND']._serialized_start=1361
+  _globals['_ROUND']._serialized_end=1531
+  _globals['_VERIFYRESPONSE']._serialized_start=1534
+  _globals['_VERIFYRESPONSE']._serialized_end=1835
+  _globals['_LEDROUND']._serialized_start=1838
+  _globals['_LEDROUND']._serialized_end=2026
+  _globals['_LEASEENDED']._serialized_start=2028
+  _globals['_LEASEENDED']._serialized_end=2068
+  _globals['_VERIFYOPENED']._serialized_start=2070
+  _globals['_VERIFYOPENED']._serialized_end=2124
+  _globals['_VERDICT']._serialized_start=2127
+  _globals['_VERDICT']._serialized_end=2459
+  _globals['_VERIFIERSERVICE']._serialized_start=2462
+  _globals['_VERIFIERSERVICE']._serialized_end=2639
 # @@protoc_insertion_point(module_scope)

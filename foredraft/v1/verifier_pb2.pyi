@@ -8,6 +8,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class VerifierInfoRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class VerifierInfoResponse(_message.Message):
+    __slots__ = ("model", "oldest_protocol", "newest_protocol", "acceptances", "leads_rounds")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTANCES_FIELD_NUMBER: _ClassVar[int]
+    LEADS_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    model: _common_pb2.ModelInfo
+    oldest_protocol: _common_pb2.ProtocolVersion
+    newest_protocol: _common_pb2.ProtocolVersion
+    acceptances: _containers.RepeatedScalarFieldContainer[str]
+    leads_rounds: bool
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., oldest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., newest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., acceptances: _Optional[_Iterable[str]] = ..., leads_rounds: _Optional[bool] = ...) -> None: ...
+
 class VerifyRequest(_message.Message):
     __slots__ = ("open", "round", "draft_source", "grant")
     OPEN_FIELD_NUMBER: _ClassVar[int]

@@ -44,6 +44,11 @@ class VerifierServiceStub:
                 request_serializer=foredraft_dot_v1_dot_verifier__pb2.VerifyRequest.SerializeToString,
                 response_deserializer=foredraft_dot_v1_dot_verifier__pb2.VerifyResponse.FromString,
                 _registered_method=True)
+        self.VerifierInfo = channel.unary_unary(
+                '/foredraft.v1.VerifierService/VerifierInfo',
+                request_serializer=foredraft_dot_v1_dot_verifier__pb2.VerifierInfoRequest.SerializeToString,
+                response_deserializer=foredraft_dot_v1_dot_verifier__pb2.VerifierInfoResponse.FromString,
+                _registered_method=True)
 
 
 class VerifierServiceServicer:
@@ -74,6 +79,13 @@ class VerifierServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifierInfo(self, request, context):
+        """VerifierInfo says what the verifier is, without a session. UNAVAILABLE until its model is loaded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_VerifierServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -81,6 +93,11 @@ def add_VerifierServiceServicer_to_server(servicer, server):
                     servicer.Verify,
                     request_deserializer=foredraft_dot_v1_dot_verifier__pb2.VerifyRequest.FromString,
                     response_serializer=foredraft_dot_v1_dot_verifier__pb2.VerifyResponse.SerializeToString,
+            ),
+            'VerifierInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifierInfo,
+                    request_deserializer=foredraft_dot_v1_dot_verifier__pb2.VerifierInfoRequest.FromString,
+                    response_serializer=foredraft_dot_v1_dot_verifier__pb2.VerifierInfoResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -115,6 +132,33 @@ class VerifierService:
             '/foredraft.v1.VerifierService/Verify',
             foredraft_dot_v1_dot_verifier__pb2.VerifyRequest.SerializeToString,
             foredraft_dot_v1_dot_verifier__pb2.VerifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifierInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/foredraft.v1.VerifierService/VerifierInfo',
+            foredraft_dot_v1_dot_verifier__pb2.VerifierInfoRequest.SerializeToString,
+            foredraft_dot_v1_dot_verifier__pb2.VerifierInfoResponse.FromString,
             options,
             channel_credentials,
             insecure,

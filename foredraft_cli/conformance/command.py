@@ -1,0 +1,74 @@
+"""`foredraft conformance`: does a drafter or verifier keep the protocol's rules?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import grpc
+import typer
+from rich.console import Console
+
+from foredraft.errors import Unavailable
+from foredraft_cli.conformance import drafter as drafters
+from foredraft_cli.conformance import verifier as verifiers
+from foredraft_cli.conformance.suite import Outcome, channel, run
+
+app = typer.Typer(add_completion=False, help="Hold a server to the protocol (docs/protocol.md).")
+
+AddressArgument = Annotated[str, typer.Argument(help="Where it serves gRPC, host:port.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def drafter(address: AddressArgument, as_json: JsonOption = False) -> None:
+    """Hold a drafter to the protocol; exit 1 where it breaks a rule."""
+    _report(asyncio.run(of_drafter(address)), as_json)
+
+
+@app.command()
+def verifier(address: AddressArgument, as_json: JsonOption = False) -> None:
+    """Hold a verifier to the protocol; exit 1 where it breaks a rule."""
+    _report(asyncio.run(of_verifier(address)), as_json)
+
+
+async def of_drafter(address: str) -> list[Outcome]:
+    """Return the outcome of each rule; raise Unavailable where no drafter answers."""
+    async with channel(address) as opened:
+        peer = drafters.DrafterPeer(opened)
+        try:
+            await peer.look()
+        except grpc.aio.AioRpcError as error:
+            raise _silent(address, error) from None
+        return await run(peer, drafters.RULES)
+
+
+async def of_verifier(address: str) -> list[Outcome]:
+    """Return the outcome of each rule; raise Unavailable where no verifier answers."""
+    async with channel(address) as opened:
+        peer = verifiers.VerifierPeer(opened)
+        try:
+            await peer.look()
+        except grpc.aio.AioRpcError as error:
+            raise _silent(address, error) from None
+        return await run(peer, verifiers.RULES)
+
+
+def _silent(address: str, error: grpc.aio.AioRpcError) -> Unavailable:
+    return Unavailable(f"{address} says nothing of itself: {error.code().name}: {error.details()}")
+
+
+def _report(outcomes: list[Outcome], as_json: bool) -> None:
+    broken = sum(bool(outcome.fault) for outcome in outcomes)
+    if as_json:
+        typer.echo(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
+    else:
+        console = Console(soft_wrap=True, highlight=False)
+        for name, says, fault in outcomes:
+            console.print(f"[red]BROKEN[/] {name}: {says}" if fault else f"ok     {name}: {says}")
+            if fault:
+                console.print(f"       {fault}", markup=False)
+        console.print(f"{len(outcomes) - broken} of {len(outcomes)} rules hold")
+    if broken:
+        raise typer.Exit(1)

@@ -1,0 +1,129 @@
+"""Rules of the protocol as checks that run against any server, and what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import grpc
+
+from foredraft.rpc import options
+
+# Of one check; a server that says nothing at all fails it.
+_MOST_S = 60.0
+
+P = TypeVar("P")
+
+
+class Broken(Exception):
+    """A rule that the server breaks, in words."""
+
+
+class Rule(NamedTuple, Generic[P]):
+    """One rule: a name, a sentence of docs/protocol.md, and what finds out."""
+
+    name: str
+    says: str
+    check: Callable[[P], Awaitable[None]]
+
+
+class Outcome(NamedTuple):
+    """What came of one rule; fault is empty where it holds."""
+
+    name: str
+    says: str
+    fault: str
+
+
+async def run(peer: P, rules: Sequence[Rule[P]]) -> list[Outcome]:
+    """Return the outcome of every rule, one after the other, each on streams of its own."""
+    return [Outcome(rule.name, rule.says, await _fault(rule, peer)) for rule in rules]
+
+
+async def _fault(rule: Rule[P], peer: P) -> str:
+    try:
+        async with asyncio.timeout(_MOST_S):
+            await rule.check(peer)
+    except Broken as broken:
+        return str(broken)
+    except TimeoutError:
+        return f"no answer for {_MOST_S:g} s"
+    except grpc.aio.AioRpcError as error:
+        return f"the stream ended with {error.code().name}: {error.details()}"
+    return ""
+
+
+def require(holds: object, told: str) -> None:
+    """Raise Broken unless it holds."""
+    if not holds:
+        raise Broken(told)
+
+
+@asynccontextmanager
+async def channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
+    """Yield a channel to an address."""
+    async with grpc.aio.insecure_channel(address, options=options.CHANNEL) as opened:
+        yield opened
+
+
+class Talk:
+    """One stream: messages out, answers in; a draining notice is passed over."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def send(self, message: Any) -> None:
+        """Send a message; what is wrong with the stream is raised where its answer is read."""
+        try:
+            await self._call.write(message)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+
+    async def answer(self, kind: str) -> Any:
+        """Return the next answer, which must be of the kind; raise AioRpcError for a status."""
+        while True:
+            message = await self._call.read()
+            if message is grpc.aio.EOF:
+                raise Broken(f"the stream ended where {kind} was due")
+            found = message.WhichOneof("message")
+            if found == "draining":
+                continue
+            require(found == kind, f"{found} came where {kind} was due")
+            return getattr(message, kind)
+
+    async def refusal(self) -> grpc.StatusCode:
+        """Return the status that the stream ends with; answers before it are passed over."""
+        try:
+            # Whoever takes the message has nothing more to wait for.
+            await self._call.done_writing()
+            while await self._call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        except asyncio.InvalidStateError:
+            return await self._call.code()
+        return grpc.StatusCode.OK
+
+    async def end(self) -> None:
+        """End the stream from this side, and wait until the server has, too."""
+        await self._call.done_writing()
+        while await self._call.read() is not grpc.aio.EOF:
+            pass
+
+
+@asynccontextmanager
+async def talk(method: Callable[[], Any]) -> AsyncIterator[Talk]:
+    """Yield a stream of a stub's method; it is cancelled on the way out."""
+    call = method()
+    try:
+        yield Talk(call)
+    finally:
+        call.cancel()
+
+
+async def refused(stream: Talk, code: grpc.StatusCode, what: str) -> None:
+    """Raise Broken unless the stream ends with the status."""
+    found = await stream.refusal()
+    require(found is code, f"{what} is answered with {found.name}, not with {code.name}")
