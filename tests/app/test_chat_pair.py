@@ -190,6 +190,6 @@ async def test_a_conversation_in_the_terminal(chat: RunningCluster) -> None:
     text = told.decode()
     assert process.returncode == 0 and "drafts off" in text
     first, second = text.split("tokens in")[:2]
-    answer = first.split("plain \n")[-1].rsplit("\n", 1)[0].strip()
+    answer = first.split("plain   \n")[-1].rsplit("\n", 1)[0].strip()
     # The same conversation again, without drafts: the same answer.
     assert answer and answer in second

@@ -1,0 +1,100 @@
+"""Where a first token's time goes: bench.micro.first_token.
+
+One local cluster, idle but for one request at a time. Of each request's first token: what the
+client saw, the target's pass over the prompt (its own report), and what lies between, which is the
+HTTP proxy, the ingress, the orchestrator and the wire. Prompts differ, so that nothing is cached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import uuid
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from deployments.config import read
+from deployments.serve.cluster import running
+from foredraft_cli.options import served
+from foredraft_cli.prompts.held_out import prompts
+
+
+class First(NamedTuple):
+    """The parts of one first token, in seconds."""
+
+    seen_s: float
+    prefill_s: float
+    queue_s: float
+    draft_wait_s: float
+    orchestrated_s: float
+
+    @property
+    def added_s(self) -> float:
+        """What everything but the target's own pass took."""
+        return self.seen_s - self.prefill_s
+
+
+async def first(http: aiohttp.ClientSession, url: str, prompt: str, enabled: bool) -> First:
+    """Return the parts of a request's first token."""
+    body: dict[str, Any] = {
+        "prompt": prompt,
+        "max_tokens": 24,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+        "cache_salt": uuid.uuid4().hex,
+        "speculative": {"enabled": enabled, "rounds": True},
+    }
+    began, found = time.perf_counter(), None
+    async with http.post(f"{url}/v1/completions", json=body) as response:
+        async for line in response.content:
+            if found is None and line.startswith(b"data: {"):
+                seen_s = time.perf_counter() - began
+                one = json.loads(line[6:])["choices"][0]["rounds"][0]
+                ended_s = one["began_s"] + one["draft_wait_s"] + one["verify_s"]
+                parts = one["verifier_s"], one["verifier_queue_s"], one["draft_wait_s"]
+                found = First(seen_s, *parts, ended_s)
+    assert found is not None
+    return found
+
+
+async def run(config: Path | None, count: int) -> None:
+    """Print medians over the prompts, decoded plainly and with drafts in turn."""
+    file, texts = read(served(config)), prompts(count)
+    with running(file) as cluster:
+        async with aiohttp.ClientSession() as http:
+            for text in texts[:4]:
+                await first(http, cluster.url, text, True)
+            found: dict[bool, list[First]] = {True: [], False: []}
+            for text in texts:
+                for enabled in (False, True):
+                    found[enabled].append(await first(http, cluster.url, text, enabled))
+    sys.stdout.write("| first token | seen | prefill | added | queue | draft | orchestrator |\n")
+    sys.stdout.write("|---|---|---|---|---|---|---|\n")
+    for enabled, name in ((False, "plain"), (True, "with drafts")):
+        each = found[enabled]
+        own = [one.orchestrated_s - one.prefill_s - one.queue_s - one.draft_wait_s for one in each]
+        columns = (
+            [one.seen_s for one in each],
+            [one.prefill_s for one in each],
+            [one.added_s for one in each],
+            [one.queue_s for one in each],
+            [one.draft_wait_s for one in each],
+            own,
+        )
+        told = " | ".join(f"{1e3 * median(column):.1f} ms" for column in columns)
+        sys.stdout.write(f"| {name} | {told} |\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", type=Path)
+    parser.add_argument("--prompts", type=int, default=40)
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.config, arguments.prompts))
