@@ -26,18 +26,31 @@ from foredraft_cli.prompts.held_out import prompts
 
 
 class First(NamedTuple):
-    """The parts of one first token, in seconds."""
+    """The parts of one first token, in seconds.
+
+    The target's own work is the prompt's passes, which the verifier reports as the first round's
+    queue, and the first token's pass.
+    """
 
     seen_s: float
     prefill_s: float
-    queue_s: float
     draft_wait_s: float
     orchestrated_s: float
 
     @property
     def added_s(self) -> float:
-        """What everything but the target's own pass took."""
+        """What everything but the target's own work took."""
         return self.seen_s - self.prefill_s
+
+    @property
+    def opening_s(self) -> float:
+        """The orchestrator's part: choosing and opening replicas, and the round's messages."""
+        return self.orchestrated_s - self.prefill_s - self.draft_wait_s
+
+    @property
+    def http_s(self) -> float:
+        """Serve's proxy, the ingress and the client."""
+        return self.seen_s - self.orchestrated_s
 
 
 async def first(http: aiohttp.ClientSession, url: str, prompt: str, enabled: bool) -> First:
@@ -58,8 +71,8 @@ async def first(http: aiohttp.ClientSession, url: str, prompt: str, enabled: boo
                 seen_s = time.perf_counter() - began
                 one = json.loads(line[6:])["choices"][0]["rounds"][0]
                 ended_s = one["began_s"] + one["draft_wait_s"] + one["verify_s"]
-                parts = one["verifier_s"], one["verifier_queue_s"], one["draft_wait_s"]
-                found = First(seen_s, *parts, ended_s)
+                prefill_s = one["verifier_s"] + one["verifier_queue_s"]
+                found = First(seen_s, prefill_s, one["draft_wait_s"], ended_s)
     assert found is not None
     return found
 
@@ -75,20 +88,15 @@ async def run(config: Path | None, count: int) -> None:
             for text in texts:
                 for enabled in (False, True):
                     found[enabled].append(await first(http, cluster.url, text, enabled))
-    sys.stdout.write("| first token | seen | prefill | added | queue | draft | orchestrator |\n")
+    sys.stdout.write("| | seen | prefill | added | drafter | orchestrator | HTTP |\n")
     sys.stdout.write("|---|---|---|---|---|---|---|\n")
     for enabled, name in ((False, "plain"), (True, "with drafts")):
-        each = found[enabled]
-        own = [one.orchestrated_s - one.prefill_s - one.queue_s - one.draft_wait_s for one in each]
-        columns = (
-            [one.seen_s for one in each],
-            [one.prefill_s for one in each],
-            [one.added_s for one in each],
-            [one.queue_s for one in each],
-            [one.draft_wait_s for one in each],
-            own,
-        )
-        told = " | ".join(f"{1e3 * median(column):.1f} ms" for column in columns)
+        parts = [
+            (one.seen_s, one.prefill_s, one.added_s, one.draft_wait_s, one.opening_s, one.http_s)
+            for one in found[enabled]
+        ]
+        columns = (median(column) for column in zip(*parts, strict=True))
+        told = " | ".join(f"{1e3 * column:.1f} ms" for column in columns)
         sys.stdout.write(f"| {name} | {told} |\n")
 
 

@@ -179,7 +179,9 @@ class _Run:
         await self._drafting.wait()
         wait_s = self._clock() - began
         decision = self._lengths.decision
-        request = self._session.next_round(self._drafting.plain_steps)
+        # The first token does not wait for the next ones.
+        steps = self._drafting.plain_steps if self._stats.rounds else 1
+        request = self._session.next_round(steps)
         # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()
         await self._emit_held_back(emit)
