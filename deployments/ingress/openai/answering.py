@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -11,6 +12,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from deployments.ingress.generations import Answering, Generations
 from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
 from deployments.ingress.openai.fields import GenerationFields
+from deployments.ingress.stream.cadence import smoothed
 from deployments.ingress.stream.sse import CompletionBuffer, Stops
 from foredraft.limits import check_logits, check_tokens
 from orchestrator.request import GenerationRequest
@@ -34,6 +36,8 @@ async def answer(
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = generations.deltas(asked, config)
     if request.stream:
+        if request.stream_options is not None and request.stream_options.cadence == "token":
+            stream = smoothed(stream, time.monotonic)
         first = await anext(stream)  # an error before the first token is an HTTP status
         return StreamingResponse(body.events(first, stream), media_type="text/event-stream")
     whole = [CompletionBuffer() for _ in asked]

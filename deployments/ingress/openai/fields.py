@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
@@ -54,6 +54,7 @@ class StreamOptions(BaseModel):
     """What a stream carries beside the text."""
 
     include_usage: StrictBool = False
+    cadence: Literal["block", "token"] = "block"
     continuous_usage_stats: StrictBool = False
 
 
