@@ -209,6 +209,18 @@ class HttpOptions(StrictModel):
         return f"http{'s' if self.ssl_certfile else ''}://{self.host}:{self.port}"
 
 
+class LogOptions(StrictModel):
+    """How the replicas and the proxy log; Serve's own names. No log has prompts or texts."""
+
+    encoding: Literal["TEXT", "JSON"] = Field(
+        default="TEXT", description="JSON has one object a line, with request and replica."
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Least level that is logged."
+    )
+    enable_access_log: bool = Field(default=True, description="Whether every request is logged.")
+
+
 class ApplicationEntry(StrictModel):
     """The one application of the file."""
 
@@ -227,6 +239,7 @@ class ServeFile(StrictModel):
         default="HeadOnly", description="Nodes that accept HTTP requests."
     )
     http_options: HttpOptions = Field(default=HttpOptions(), description="The HTTP proxy.")
+    logging_config: LogOptions = Field(default=LogOptions(), description="Logs.")
     applications: list[ApplicationEntry] = Field(
         min_length=1, max_length=1, description="The one application."
     )

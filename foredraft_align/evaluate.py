@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from foredraft.repetition import GRAM, repetition
 from foredraft_align.data.store import Text
 from foredraft_align.loop.batches import Batch, make_batch
 from foredraft_align.loop.forward import hidden_of_slots
@@ -42,23 +44,16 @@ def tokens_per_round(model: BlockCausalDLM, texts: Sequence[Text], slots: int) -
     """Return the figures of drafts of `slots` tokens over the greedy ones among some texts."""
     greedy = [text for text in texts if text.temperature == 0]
     accepted = [each for text in greedy for each in _rounds(_kept(model, text, slots))]
+    # What is shorter than a 4-gram can repeat nothing.
+    answers = [text.tokens[text.answer :].tolist() for text in greedy]
+    answers = [answer for answer in answers if len(answer) >= GRAM]
     counts = np.array(accepted) if accepted else np.zeros(1)
     return Acceptance(
         float(counts.mean()),
         tuple(float((counts >= least).mean()) for least in range(1, slots + 1)),
         len(accepted),
-        repetition([text.tokens[text.answer :].tolist() for text in greedy]),
+        fmean(map(repetition, answers)) if answers else 0.0,
     )
-
-
-def repetition(answers: Sequence[Sequence[int]]) -> float:
-    """Return the mean share of 4-grams that stood in their answer before, 0 for none."""
-    shares = []
-    for tokens in answers:
-        grams = [tuple(tokens[at : at + 4]) for at in range(len(tokens) - 3)]
-        if grams:
-            shares.append(1 - len(set(grams)) / len(grams))
-    return float(np.mean(shares)) if shares else 0.0
 
 
 @torch.inference_mode()

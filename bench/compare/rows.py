@@ -8,7 +8,7 @@ from math import comb
 from statistics import median
 from typing import Any
 
-from bench.compare.text import repetition
+from foredraft.repetition import repetition
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from bench.compare.text import repetition
 from bench.compare.workload import Mode, dlm
 from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.speculative import SpeculativeOptions
+from foredraft.repetition import repetition
 from foredraft_cli.prompts.held_out import prompts, sampling
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate

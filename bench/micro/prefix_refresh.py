@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.compare.text import repetition
 from bench.micro.path_search import right
 from deployments.config import EMBEDDED_FILE, read
 from deployments.in_process import engines
@@ -28,6 +27,7 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.repetition import repetition
 from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 from orchestrator.drive.pipeline import generate

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from bench.compare.text import repetition
 from bench.papers.experiments.families import Family
 from bench.papers.ways import Column, Promise, Sample
+from foredraft.repetition import repetition
 
 Measure = Callable[[Sample], float]
 

@@ -53,6 +53,7 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
     and Unavailable when the application fails or is not ready within three minutes.
     """
     entry, http = file.application, file.http_options
+    logs = file.logging_config.model_dump()
     check_models(located(entry.args))
     if entry.args.ingress.keys_file is not None:
         read_keys(entry.args.ingress.keys_file)
@@ -78,11 +79,15 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
         serve.start(
             proxy_location=file.proxy_location,
             http_options=http.model_dump(mode="json", exclude_none=True),
+            logging_config=logs,
         )
         deployed = True
         try:
             handle = serve.run(
-                build(entry.args.model_dump()), name=entry.name, route_prefix=entry.route_prefix
+                build(entry.args.model_dump()),
+                name=entry.name,
+                route_prefix=entry.route_prefix,
+                logging_config=logs,
             )
         except RuntimeError as error:
             failures = deployment_failures(entry.name)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import NamedTuple
 
+from foredraft.repetition import repetition
 from foredraft_cli.doctor.facts import Facts
 
 # Below, a draft is worth nothing; above, the text repeats itself.
@@ -19,7 +20,6 @@ MANY, BUSY, FULL = 0.2, 0.9, 0.9
 # A speed that is no more than noise below plain decoding's.
 EVEN = 0.97
 FAR_S = 0.004
-_GRAM = 4
 
 
 class Finding(NamedTuple):
@@ -201,7 +201,7 @@ def _stale(facts: Facts) -> Iterator[Finding]:
 
 
 def _looping(facts: Facts) -> Iterator[Finding]:
-    shares = [_repetition(probe.plain.tokens) for probe in facts.probes]
+    shares = [repetition(probe.plain.tokens) for probe in facts.probes]
     if shares and median(shares) > LOOPING:
         what = f"{median(shares):.0%} of a text's 4-grams occurred in it before"
         change = "measure speed on other prompts: drafts of a loop are easily right"
@@ -241,8 +241,3 @@ _CHECKS: tuple[Check, ...] = (
     _slower,
     _differs,
 )
-
-
-def _repetition(tokens: list[int]) -> float:
-    grams = [tuple(tokens[at : at + _GRAM]) for at in range(len(tokens) - _GRAM + 1)]
-    return 1 - len(set(grams)) / len(grams) if grams else 0.0

@@ -205,3 +205,21 @@ async def streamed(
                 for key, values in (part["logprobs"] or {}).items():
                     whole["logprobs"][key] += values
     return [choices[index] for index in sorted(choices)], usage
+
+
+async def test_best_of_gives_the_likeliest_of_its_seeds(cluster: RunningCluster) -> None:
+    asked = {"prompt": "class Stack:\n", "max_tokens": 12, "temperature": 1.2, "seed": 5}
+    means = []
+    for seed in range(5, 9):
+        _, one = await post(cluster, asked | {"seed": seed, "logprobs": 0})
+        [choice] = one["choices"]
+        told = choice["logprobs"]["token_logprobs"]
+        means.append((sum(told) / len(told), choice["text"]))
+    ranked = [text for _, text in sorted(means, reverse=True)]
+    assert len(set(ranked)) > 1
+    for enabled in (True, False):
+        options = {"best_of": 4, "n": 2, "speculative": {"enabled": enabled}}
+        _, found = await post(cluster, asked | options)
+        assert [choice["text"] for choice in found["choices"]] == ranked[:2]
+        assert [choice["logprobs"] for choice in found["choices"]] == [None, None]
+        assert found["usage"]["completion_tokens"] == 4 * 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,9 +18,13 @@ import pytest
 import yaml
 
 from deployments.config import ROOT
+from deployments.ingress.doors.guard import OPEN
+from deployments.ingress.doors.keys import add_key
+from tests.support.certificates import write_certificates
 from tests.support.cluster import free_port
 
 PROMPT = "def area(width, height):\n"
+SECRET = "hushhushhush"
 _RUN = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "serve", "--config"]
 
 
@@ -94,3 +99,63 @@ def test_a_replica_that_refuses_its_configuration_is_one_line(tmp_path: Path) ->
     assert last.startswith("foredraft: verifier: ")
     assert "cuda:99" in last
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+async def test_with_keys_over_https_every_route_but_health_needs_one(tmp_path: Path) -> None:
+    """And the logs, in JSON, hold no word of a prompt and no key."""
+    write_certificates(tmp_path)
+    keys = tmp_path / "keys.yaml"
+    key = add_key(keys, "alice")
+    port = free_port()
+    file = configuration(tmp_path, port, ingress={"keys_file": "keys.yaml"})
+    values = yaml.safe_load(file.read_text())
+    values["logging_config"] = {"encoding": "JSON"}
+    values["http_options"] |= {"ssl_keyfile": "server.key", "ssl_certfile": "server.crt"}
+    file.write_text(yaml.safe_dump(values))
+    trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    url = f"https://localhost:{port}"
+    body = {"prompt": f"{SECRET} = 1\n", "max_tokens": 4, "seed": 1}
+    with serving(file):
+        connector = aiohttp.TCPConnector(ssl=trusting)
+        async with aiohttp.ClientSession(connector=connector) as http:
+
+            async def status(method: str, path: str, given: str = "") -> int:
+                headers = {"authorization": f"Bearer {given}"} if given else {}
+                async with http.request(method, url + path, json=body, headers=headers) as answer:
+                    return answer.status
+
+            async with http.get(
+                f"{url}/openapi.json", headers={"authorization": f"Bearer {key}"}
+            ) as told:
+                described = (await told.json())["paths"]
+            routes = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
+            others = [("GET", path) for path in ("/", "/playground/main.js", "/docs", "/nowhere")]
+            for method, path in (*routes, *others):
+                wanted = 200 if path in OPEN else 401
+                assert await status(method, path) == wanted, path
+                assert await status(method, path, key + "x") == wanted, path
+            assert await status("POST", "/v1/completions", key) == 200
+            with pytest.raises(aiohttp.ClientError):
+                await http.get(f"http://localhost:{port}/health")
+        doctor = [
+            sys.executable,
+            "-c",
+            "from foredraft_cli.main import main; main()",
+            "doctor",
+            url,
+        ]
+        environment = os.environ | {"SSL_CERT_FILE": str(tmp_path / "ca.crt")}
+        locked = subprocess.run(doctor, capture_output=True, text=True, cwd=ROOT, env=environment)
+        assert locked.returncode == 1 and "no_key" in locked.stdout
+        environment["FOREDRAFT_API_KEY"] = key
+        opened = subprocess.run(doctor, capture_output=True, text=True, cwd=ROOT, env=environment)
+        assert "identical: 6 of 6" in opened.stdout
+        logs = Path("/tmp/ray/session_latest/logs")
+        written = [each for each in logs.rglob("*") if each.is_file()]
+        for each in written:
+            text = each.read_text(errors="replace")
+            assert SECRET not in text and key not in text, each
+        [ingress] = logs.glob("serve/replica_foredraft_ingress_*.log")
+        lines = [json.loads(line) for line in ingress.read_text().splitlines()]
+        assert any("/v1/completions 200" in line["message"] for line in lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from deployments.ingress.rpc.servicer import SERVICE, GenerationServicer
 from foredraft.errors import Overloaded
 from foredraft.v1 import generation_pb2 as pb
 from foredraft.v1 import generation_pb2_grpc
+from tests.support.certificates import write_certificates
 from tests.support.http import listening
 from tests.support.orchestrator.peers import ScriptedVerifier, continuation
 from tests.support.waiting import eventually
@@ -253,24 +253,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
     """Files of an authority, a server and a client that it signed, and another authority's."""
     folder = tmp_path_factory.mktemp("tls")
 
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    for ca in ("ca", "other"):
-        openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", f"{ca}.key", "-out", f"{ca}.crt", "-subj", f"/CN={ca}", "-days", "2"),
-        )
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-    for name, ca in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
-        openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}"),
-        )
-        openssl(
-            *("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.crt", "-CAkey", f"{ca}.key"),
-            *("-CAcreateserial", "-out", f"{name}.crt", "-days", "2", "-extfile", "names"),
-        )
+    write_certificates(folder)
     return lambda name: folder / name
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from bench.compare.text import repetition
 from bench.papers import plots, theirs
 from bench.papers.alternate import Together, together
 from bench.papers.claims import Claim, all_of, that
@@ -14,6 +13,7 @@ from bench.papers.experiments.deer import DEER
 from bench.papers.report import Section, Table, number, percent, times
 from bench.papers.settings import K, fixed
 from bench.papers.ways import Way
+from foredraft.repetition import repetition
 
 _PLAIN = "plain"
 _SERVED = "as served (ours)"

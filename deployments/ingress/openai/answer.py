@@ -63,8 +63,8 @@ class Answer:
         self._choices = choices
         self._rounds = Rounds(tokenizer)
 
-    def whole(self, answers: Sequence[CompletionBuffer]) -> dict[str, Any]:
-        """The body of a request that does not stream."""
+    def whole(self, answers: Sequence[CompletionBuffer], unseen: int = 0) -> dict[str, Any]:
+        """The body of a request that does not stream; so many decoded tokens are not in it."""
         written = [self._choices[at].whole(each.delta) for at, each in enumerate(answers)]
         choices = [
             self._choice(at, each.delta, fields)
@@ -74,7 +74,7 @@ class Answer:
             "object": self._kind.whole,
             "choices": choices,
             "usage": self._usage(
-                [a.cached_tokens for a in answers], sum(len(a.tokens) for a in answers)
+                [a.cached_tokens for a in answers], unseen + sum(len(a.tokens) for a in answers)
             ),
             "metrics": self._metrics([a.report for a in answers]),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ async def answer(
     """
     asked = answers_of(request, prompts, generations)
     config = request.speculative.applied_to(generations.config)
-    written = [writer(each.generation.prompt) for each in asked]
+    written = [writer(prompt) for prompt in prompts for _ in range(request.samples)]
     prompt_tokens = sum(map(len, prompts))
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = generations.deltas(asked, config)
@@ -44,7 +45,25 @@ async def answer(
     async with aclosing(stream):
         async for index, delta in stream:
             whole[index].add(delta)
-    return JSONResponse(body.whole(whole))
+    chosen = best(whole, request.candidates, request.samples)
+    unseen = sum(len(each.tokens) for each in whole) - sum(len(each.tokens) for each in chosen)
+    return JSONResponse(body.whole(chosen, unseen))
+
+
+def best(
+    answers: Sequence[CompletionBuffer], candidates: int, samples: int
+) -> list[CompletionBuffer]:
+    """Return each prompt's likeliest answers by their tokens' mean logprob, the best first."""
+    if candidates == samples:
+        return list(answers)
+    prompts = range(0, len(answers), candidates)
+    ranked = (sorted(answers[at : at + candidates], key=_mean, reverse=True) for at in prompts)
+    return [answer for each in ranked for answer in each[:samples]]
+
+
+def _mean(answer: CompletionBuffer) -> float:
+    told = [each.logprobs.logprob for each in answer.tokens if each.logprobs is not None]
+    return sum(told) / len(told) if told else -math.inf
 
 
 def answers_of(
@@ -54,7 +73,7 @@ def answers_of(
     return [
         _answering(request, prompt, sample, generations)
         for prompt in prompts
-        for sample in range(request.samples)
+        for sample in range(request.candidates)
     ]
 
 
@@ -76,9 +95,15 @@ def _answering(
         stop_token_ids=stops,
         speculate=request.speculative.enabled,
         logits=logits,
-        logprobs=request.top_logprobs_asked,
+        logprobs=_logprobs(request),
         grammar=request.grammar(),
         prompt_logprobs=request.with_prompt and request.top_logprobs_asked is not None,
         cache_salt=request.cache_salt or "",
     )
     return Answering(generation, Stops(request.stops, frozenset(stops), request.min_tokens or 0))
+
+
+def _logprobs(request: GenerationFields) -> int | None:
+    """Return how many logprobs the verifier is asked for: candidates are ranked by theirs."""
+    asked = request.top_logprobs_asked
+    return 0 if asked is None and request.candidates > request.samples else asked

@@ -134,6 +134,11 @@ class GenerationFields(BaseModel):
         """How many answers each prompt gets."""
         return self.n or 1
 
+    @property
+    def candidates(self) -> int:
+        """How many answers are decoded for each prompt, of which the best `samples` are given."""
+        return self.samples
+
     def sampling(self, sample: int) -> SamplingParams:
         """The sampling parameters of a prompt's answer, null fields at their defaults.
 

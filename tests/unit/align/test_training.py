@@ -21,7 +21,7 @@ from foredraft_align.drafter.start import (
     drafter_from_target,
     layers_to_read,
 )
-from foredraft_align.evaluate import repetition, tokens_per_round
+from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, make_batch, parts
 from foredraft_align.loop.cross_entropy import mixed_cross_entropy
 from foredraft_align.loop.forward import hidden_of_slots
@@ -307,12 +307,6 @@ def test_a_target_without_an_end_is_refused(target, tmp_path):
 def test_layers_to_read_are_not_the_last():
     assert layers_to_read(30) == (1, 10, 19, 28)
     assert layers_to_read(2) == (0,)
-
-
-def test_repetition_counts_four_grams():
-    assert repetition([[1, 2, 3, 4] * 3]) == pytest.approx(1 - 4 / 9)
-    assert repetition([list(range(9)), [1]]) == 0
-    assert repetition([]) == 0
 
 
 def test_no_texts_are_an_error(tmp_path):

@@ -7,21 +7,22 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool, StrictInt
 
-from deployments.ingress.openai.fields import GenerationFields
+from deployments.ingress.openai.fields import MAX_N, GenerationFields
 from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_LOGPROBS
 
 DEFAULT_MAX_TOKENS = 16
-# Prompts times n.
+# Prompts times n, or best_of.
 MAX_CHOICES = 64
 
 
 class CompletionRequest(GenerationFields):
     """Prompts to continue."""
 
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
 
     prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
+    best_of: StrictInt | None = Field(None, ge=1, le=MAX_N)
     echo: StrictBool | None = False
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
@@ -29,6 +30,14 @@ class CompletionRequest(GenerationFields):
         super().check(model_name)
         if (self.min_tokens or 0) > self.length(0, 0):
             raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
+        if self.candidates < self.samples:
+            raise InvalidRequest("best_of is smaller than n", param="best_of")
+        if self.stream and self.candidates > self.samples:
+            raise InvalidRequest("best_of cannot be streamed", param="best_of")
+
+    @property
+    def candidates(self) -> int:
+        return self.best_of or self.samples
 
     def length(self, prompt_tokens: int, max_len: int) -> int:
         return self.max_tokens or DEFAULT_MAX_TOKENS
@@ -47,7 +56,7 @@ class CompletionRequest(GenerationFields):
         prompt = self.prompt
         several = isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list)
         prompts: list[Any] = prompt if several else [prompt]  # type: ignore[assignment]
-        if len(prompts) * self.samples > MAX_CHOICES:
+        if len(prompts) * self.candidates > MAX_CHOICES:
             raise InvalidRequest(f"at most {MAX_CHOICES} answers in all", param="prompt")
         if not all(prompts):
             raise InvalidRequest("prompt is empty", param="prompt")
