@@ -40,9 +40,9 @@ def main(url: str, folder: Path) -> None:
 
 def _race(page: Page) -> None:
     # The first text is decoded while prices are still unknown.
-    for button in ("#run", "#race"):
+    for number, button in enumerate(("#run", "#race"), 1):
         page.click(button)
-        page.wait_for_selector("#stop:disabled", timeout=_MOST_MS)
+        page.wait_for_selector(f"#output[data-ended='{number}']", timeout=_MOST_MS)
     page.locator("#fast .token.correction").first.click()
     page.wait_for_timeout(_DRAWN_MS)
 

@@ -134,6 +134,8 @@ def trusted(http: HttpOptions) -> ssl.SSLContext | None:
         return None
     context = ssl.create_default_context(cafile=http.ssl_certfile)
     context.check_hostname = False
+    # A chain rarely has its root: each certificate in the file is one to trust.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 

@@ -25,6 +25,7 @@ class Watched:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.runs = 0
         self.said: list[str] = []
         self.hosts: set[str] = set()
         page.on("console", lambda message: self.said.append(message.text))
@@ -37,7 +38,9 @@ class Watched:
         await self.page.fill("#temperature", temperature)
 
     async def ended(self) -> None:
-        await self.page.wait_for_selector("#stop:disabled", timeout=MOST_MS)
+        """Wait for the end of the next run."""
+        self.runs += 1
+        await self.page.wait_for_selector(f"#output[data-ended='{self.runs}']", timeout=MOST_MS)
 
     async def text(self, lane: str) -> str:
         tokens = self.page.locator(f"#{lane} .token")

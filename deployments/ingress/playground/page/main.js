@@ -57,6 +57,7 @@ function verdict() {
 
 async function start(race) {
   if (!$("request").reportValidity()) return;
+  again.never();
   running?.abort();
   const mine = (running = new AbortController());
   const { path, before } = requests;
@@ -89,6 +90,8 @@ async function start(race) {
   }
   if (running === mine) $("stop").disabled = true;
   draw();
+  // For whoever waits for the end of a run: how many have ended.
+  $("output").dataset.ended = String(Number($("output").dataset.ended ?? 0) + 1);
 }
 
 function stop() {
@@ -125,10 +128,12 @@ async function kill() {
 
 function later(action, ms) {
   let timer = 0;
-  return () => {
-    clearTimeout(timer);
+  const soon = () => {
+    soon.never();
     timer = setTimeout(action, ms);
   };
+  soon.never = () => clearTimeout(timer);
+  return soon;
 }
 
 $("request").addEventListener("submit", (event) => {
@@ -142,10 +147,10 @@ $("forget").addEventListener("click", () => {
   requests.forget();
   $("forget").hidden = true;
 });
-const again = later(() => racing && start(true), 250);
+const again = later(() => start(true), 250);
 $("temperature").addEventListener("input", () => {
   $("temperature-value").textContent = $("temperature").value;
-  again();
+  if (racing) again();
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") stop();
