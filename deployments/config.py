@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 from deployments.ingress.playground.config import PlaygroundConfig
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.observability.acceptance import BandConfig
+from deployments.observability.collector import TracingConfig
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from drafter_service.target_folder import with_target_folder as reading_target
@@ -132,6 +133,9 @@ class IngressConfig(PoolConfig):
     )
     acceptance: BandConfig = Field(
         default=BandConfig(), description="When the acceptance of drafts raises an alarm."
+    )
+    tracing: TracingConfig = Field(
+        default=TracingConfig(), description="Traces of requests, by OpenTelemetry."
     )
     grpc: RpcConfig | None = Field(
         default=None, description="gRPC for other services; null: none is served."

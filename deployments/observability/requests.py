@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from deployments.ingress.stream.ended import Ended
@@ -24,6 +24,19 @@ class Sink(Protocol):
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Take samples."""
+
+
+Counting = Callable[[int, Ended], None]
+
+
+def both(one: Counting, other: Counting) -> Counting:
+    """Return what counts a session twice."""
+
+    def ended(prompt_tokens: int, ended: Ended) -> None:
+        one(prompt_tokens, ended)
+        other(prompt_tokens, ended)
+
+    return ended
 
 
 class RequestMetrics:

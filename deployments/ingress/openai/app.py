@@ -27,10 +27,12 @@ from deployments.ingress.rpc.config import RpcConfig
 from deployments.ingress.rpc.server import RpcServer
 from deployments.ingress.rpc.servicer import GenerationServicer
 from deployments.observability import scrape
+from deployments.observability.collector import provider_of
 from deployments.observability.export import Export
 from deployments.observability.metrics import INGRESS
-from deployments.observability.requests import RequestMetrics
+from deployments.observability.requests import Counting, RequestMetrics, both
 from deployments.observability.scrape import Scrape
+from deployments.observability.tracing import TraceParent, Traces
 from deployments.preflight import check_tokenizer
 from deployments.serve.platform import pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
@@ -62,6 +64,10 @@ class Ingress:
         self._playground = config.ingress.playground
         self._scrape = Scrape(INGRESS)
         metrics = RequestMetrics(config.ingress.acceptance, (self._scrape, Export(INGRESS)))
+        self._provider = provider_of(config.ingress.tracing)
+        ended: Counting = metrics.ended
+        if self._provider is not None:
+            ended = both(ended, Traces(config.name, self._provider).ended)
         self._generations = Generations(
             config.name,
             target,
@@ -69,7 +75,7 @@ class Ingress:
             config.orchestrator,
             PinnedReplicas(drafters, partial(DrafterClient, link=config.drafter.link)),
             PinnedReplicas(verifiers, partial(VerifierClient, link=config.verifier.link)),
-            metrics.ended,
+            ended,
         )
         self._handlers = handlers(self._generations, config.tokenizer_file)
         self._rpc = await self._listen(config.ingress.grpc)
@@ -77,6 +83,8 @@ class Ingress:
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
         app = application(self._handlers, self._health)
+        if self._provider is not None:
+            app.add_middleware(TraceParent)
         scrape.install(app, self._scrape)
         playground.install(app, self._playground, self._handlers.chat.converses, self._kill_drafter)
         doors.install(app, self._admission, self._origins)
@@ -93,6 +101,8 @@ class Ingress:
         await self._generations.stopping.drain(grace_s)
         if self._rpc is not None:
             await self._rpc.stop()
+        if self._provider is not None:
+            await asyncio.to_thread(self._provider.shutdown)
 
     async def _listen(self, config: RpcConfig | None) -> RpcServer | None:
         if config is None:

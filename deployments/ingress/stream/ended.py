@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from foredraft.types import FinishReason
 from orchestrator.report import SpeculationReport
+from orchestrator.request import StepEvent
 
 
 class Ended(NamedTuple):
@@ -21,6 +23,7 @@ class Ended(NamedTuple):
     first_token_s: float | None
     first_tokens: int
     cached_tokens: int
+    rounds: Sequence[StepEvent] = ()
 
     @property
     def tokens(self) -> int:

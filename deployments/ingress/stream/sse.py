@@ -134,7 +134,7 @@ async def deltas(
         seconds = time.monotonic() - start
         report = report or _report(mode, rounds, seconds)
         cached = sum(event.cached_tokens for event in rounds)
-        ended(Ended(report, finish, seconds, first_s, first_tokens, cached))
+        ended(Ended(report, finish, seconds, first_s, first_tokens, cached, rounds))
 
 
 def _report(mode: DecodingMode, rounds: Sequence[StepEvent], seconds: float) -> SpeculationReport:
