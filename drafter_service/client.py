@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import grpc
+
 from foredraft import limits
 from foredraft.codec import common as common_codec
 from foredraft.codec import drafter as codec
@@ -16,9 +18,18 @@ from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
 from foredraft.rpc.client import ClientStream, ServiceClient
 from foredraft.rpc.config import NO_DELAY, LinkConfig
+from foredraft.rpc.status import error_of
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender, chunked
-from foredraft.types import Base, DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.types import (
+    Base,
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    ModelInfo,
+    Propose,
+    ProposeAhead,
+)
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 
 _Request = Propose | ProposeAhead
@@ -170,6 +181,17 @@ class DrafterClient(ServiceClient[DrafterStream]):
     ) -> None:
         super().__init__(address, open_timeout_s, link)
         self._carrier = carrier
+
+    async def info(self) -> ModelInfo:
+        """Return the drafter's model, without a session; raise as a stream does."""
+        stub = drafter_pb2_grpc.DrafterServiceStub(self.channel)
+        try:
+            found = await stub.DrafterInfo(
+                drafter_pb2.DrafterInfoRequest(), timeout=self._open_timeout_s
+            )
+        except grpc.aio.AioRpcError as error:
+            raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
+        return common_codec.model_from_pb(found.model)
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
