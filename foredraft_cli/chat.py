@@ -95,8 +95,8 @@ async def _answer(server: Server, body: dict[str, Any], console: Console) -> str
             _show(console, added, choice.get("rounds") or ())
             text += added
     seconds, count = time.perf_counter() - began, used.get("completion_tokens", 0)
-    told = f"{count} tokens in {seconds:.1f} s, the first after {1e3 * first:.0f} ms"
-    console.print(f"\n{told}, {count / max(seconds, 1e-9):.0f} tokens/s\n", style="dim")
+    figures = f"{count} tokens in {seconds:.1f} s, the first after {1e3 * first:.0f} ms"
+    console.print(f"\n{figures}, {count / max(seconds, 1e-9):.0f} tokens/s\n", style="dim")
     return text
 
 

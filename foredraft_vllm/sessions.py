@@ -25,11 +25,11 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 
 
 class _Session:
-    """One text's stream; named is what the drafter was last told of it."""
+    """One text's stream; the drafter was sent the first `named` tokens of it."""
 
     def __init__(self, opening: DraftOpen, stream: DrafterStream) -> None:
         self.id, self.max_len = opening.session_id, opening.max_len
-        self.stream, self.named = stream, opening.prefix
+        self.stream, self.named = stream, len(opening.prefix)
         self.asked: asyncio.Task[tuple[int, ...]] | None = None
 
 
@@ -79,12 +79,11 @@ class Sessions:
             return None
         if session.asked is not None and not session.asked.done():
             return None
-        tokens = tuple(text.tokens.tolist())
-        keep = len(session.named)
-        base = Base(session.id, len(tokens), len(tokens), text.hash)
+        keep, length = session.named, len(text.tokens)
+        base = Base(session.id, length, length, text.hash)
         most = min(count, session.stream.opened.max_draft_tokens)
-        request = Propose(base, keep, tokens[keep:], most)
-        session.named = tokens
+        request = Propose(base, keep, tuple(text.tokens[keep:].tolist()), most)
+        session.named = length
         session.asked = asyncio.create_task(self._answered(text, session, request))
         return session.asked
 
@@ -153,8 +152,9 @@ class Sessions:
 
 
 def _result(task: asyncio.Task[tuple[int, ...]] | None) -> tuple[int, ...]:
-    done = task is not None and task.done() and not task.cancelled()
-    return task.result() if task is not None and done and task.exception() is None else ()
+    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        return ()
+    return task.result()
 
 
 class LoopThread:

@@ -96,8 +96,8 @@ async def run(config: Path | None, count: int) -> None:
             for one in found[enabled]
         ]
         columns = (median(column) for column in zip(*parts, strict=True))
-        told = " | ".join(f"{1e3 * column:.1f} ms" for column in columns)
-        sys.stdout.write(f"| {name} | {told} |\n")
+        cells = " | ".join(f"{1e3 * column:.1f} ms" for column in columns)
+        sys.stdout.write(f"| {name} | {cells} |\n")
 
 
 if __name__ == "__main__":

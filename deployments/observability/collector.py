@@ -46,8 +46,8 @@ def provider_of(config: TracingConfig) -> TracerProvider | None:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        told = "ingress.tracing.endpoint needs the extra trace: pip install 'foredraft[trace]'"
-        raise ConfigError(told, param="ingress.tracing.endpoint") from None
+        message = "ingress.tracing.endpoint needs the extra trace: pip install 'foredraft[trace]'"
+        raise ConfigError(message, param="ingress.tracing.endpoint") from None
     provider = TracerProvider(
         ParentBased(TraceIdRatioBased(config.ratio)), Resource.create({"service.name": "foredraft"})
     )

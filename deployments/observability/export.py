@@ -10,7 +10,7 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 
 from deployments.observability.metrics import SERVICES, Kind, Metric, Sample, of_stats
 
-# Ray sends on what it was told every ten seconds.
+# Ray sends on what it was named every ten seconds.
 _EXPORT_S = 5.0
 
 
@@ -33,13 +33,13 @@ class Export:
 
 
 def _made(metric: Metric) -> Any:
-    told = metric.name, metric.meaning
+    named = metric.name, metric.meaning
     if metric.kind is Kind.COUNTER:
         counter: Any = Counter
-        return counter(*told, metric.labels)
+        return counter(*named, metric.labels)
     if metric.kind is Kind.GAUGE:
-        return Gauge(*told)
-    return Histogram(*told, boundaries=list(metric.buckets))
+        return Gauge(*named)
+    return Histogram(*named, boundaries=list(metric.buckets))
 
 
 async def export_stats(package: str, stats: Callable[[], dict[str, float]]) -> None:

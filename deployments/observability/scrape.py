@@ -36,12 +36,12 @@ class Scrape:
         return generate_latest(self._registry)
 
     def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
-        told = metric.name, metric.meaning, metric.labels
+        named = metric.name, metric.meaning, metric.labels
         if metric.kind is Kind.COUNTER:
-            return Counter(*told, registry=self._registry)
+            return Counter(*named, registry=self._registry)
         if metric.kind is Kind.GAUGE:
-            return Gauge(*told, registry=self._registry)
-        return Histogram(*told, registry=self._registry, buckets=metric.buckets)
+            return Gauge(*named, registry=self._registry)
+        return Histogram(*named, registry=self._registry, buckets=metric.buckets)
 
 
 def install(app: FastAPI, scrape: Scrape) -> None:

@@ -61,8 +61,8 @@ def recorded(file: Path) -> list[dict[str, Any]]:
         raise ConfigError(f"requests: {file}: {error}", param="requests") from None
     for number, body in enumerate(bodies, 1):
         if not isinstance(body, dict) or not ({"prompt", "messages"} & body.keys()):
-            told = f"requests: line {number} of {file} has neither a prompt nor messages"
-            raise ConfigError(told, param="requests")
+            message = f"requests: line {number} of {file} has neither a prompt nor messages"
+            raise ConfigError(message, param="requests")
     return bodies
 
 
@@ -158,6 +158,7 @@ def _margin(plain: dict[str, Any], fast: dict[str, Any], at: int) -> float | Non
 
 
 def _logprob(choice: dict[str, Any], at: int) -> float | None:
-    told = choice.get("logprobs") or {}
-    values = told.get("token_logprobs") or [each["logprob"] for each in told.get("content") or ()]
+    logprobs = choice.get("logprobs") or {}
+    content = logprobs.get("content") or ()
+    values = logprobs.get("token_logprobs") or [each["logprob"] for each in content]
     return float(values[at]) if at < len(values) and values[at] is not None else None

@@ -13,7 +13,9 @@ from rich.console import Console
 from foredraft.errors import Unavailable
 from foredraft_cli.conformance import drafter as drafters
 from foredraft_cli.conformance import verifier as verifiers
+from foredraft_cli.conformance.drafter_peer import DrafterPeer
 from foredraft_cli.conformance.suite import Outcome, channel, run
+from foredraft_cli.conformance.verifier_peer import VerifierPeer
 
 app = typer.Typer(add_completion=False, help="Hold a server to the protocol (docs/protocol.md).")
 
@@ -36,7 +38,7 @@ def verifier(address: AddressArgument, as_json: JsonOption = False) -> None:
 async def of_drafter(address: str) -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no drafter answers."""
     async with channel(address) as opened:
-        peer = drafters.DrafterPeer(opened)
+        peer = DrafterPeer(opened)
         try:
             await peer.look()
         except grpc.aio.AioRpcError as error:
@@ -47,7 +49,7 @@ async def of_drafter(address: str) -> list[Outcome]:
 async def of_verifier(address: str) -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no verifier answers."""
     async with channel(address) as opened:
-        peer = verifiers.VerifierPeer(opened)
+        peer = VerifierPeer(opened)
         try:
             await peer.look()
         except grpc.aio.AioRpcError as error:

@@ -2,107 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import grpc
 
 from foredraft.codec import common as codec
-from foredraft.decoding.prefix import hash_prefix
-from foredraft.decoding.tree import ROOT, is_tree
-from foredraft.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
-from foredraft_cli.conformance.suite import Broken, Rule, Talk, refused, require, talk
+from foredraft.v1 import common_pb2, drafter_pb2
+from foredraft_cli.conformance.drafter_peer import (
+    DrafterPeer,
+    base_of,
+    check_block,
+    opened,
+    proposing,
+)
+from foredraft_cli.conformance.suite import Broken, Rule, refused, require
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 _OPENS = 40
 _ASKED = 4
-
-
-class DrafterPeer:
-    """A drafter under test. vocab_size, offers and the model are what it says of itself."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = drafter_pb2_grpc.DrafterServiceStub(channel)
-        self.info = drafter_pb2.DrafterInfoResponse()
-
-    async def look(self) -> None:
-        """Ask what it is."""
-        self.info = await self._stub.DrafterInfo(drafter_pb2.DrafterInfoRequest())
-
-    def stream(self) -> AbstractAsyncContextManager[Talk]:
-        """Open a stream."""
-        return talk(self._stub.Draft)
-
-    @property
-    def prefix(self) -> tuple[int, ...]:
-        """A text of its vocabulary."""
-        vocab, ends = self.info.model.vocab_size, set(self.info.model.eos_token_ids)
-        wanted = (token for token in range(vocab // 3, vocab) if token not in ends)
-        return tuple(token for token, _ in zip(wanted, range(6), strict=False))
-
-    def opening(self, session_id: str, prefix: Sequence[int], **fields: Any) -> Any:
-        """An open of its first way to propose, with room for more text."""
-        asked: dict[str, Any] = {
-            "protocol": codec.PROTOCOL,
-            "session_id": session_id,
-            "prefix": prefix,
-            "proposal": self.info.offers[0].proposal,
-            "max_len": min(self.info.model.max_len, len(prefix) + 64),
-            "sampling": common_pb2.SamplingParams(top_p=1.0, seed=7),
-            "num_guesses": 4,
-        }
-        opening = drafter_pb2.DraftOpen(**(asked | fields))
-        return drafter_pb2.DraftRequest(open=opening)
-
-
-def proposing(
-    session: str, prefix: Sequence[int], keep: int, count: int, number: int = 0, **fields: Any
-) -> Any:
-    """A propose after prefix, of which the stream has the first keep tokens."""
-    asked: dict[str, Any] = {
-        "base": _base(session, prefix, number),
-        "keep_len": keep,
-        "append": prefix[keep:],
-    }
-    propose = drafter_pb2.Propose(num_tokens=count, **(asked | fields))
-    return drafter_pb2.DraftRequest(propose=propose)
-
-
-def _base(session: str, prefix: Sequence[int], number: int) -> common_pb2.Base:
-    return common_pb2.Base(
-        session_id=session,
-        round=number,
-        prefix_len=len(prefix),
-        prefix_hash=hash_prefix(prefix),
-    )
-
-
-def check_block(peer: DrafterPeer, block: Any, base: Any, most: int) -> None:
-    """Raise Broken unless a block answers a request for at most so many tokens at base."""
-    vocab, count = peer.info.model.vocab_size, len(block.tokens)
-    require(block.base == base, f"the block names the base {block.base}, asked was {base}")
-    require(count <= most, f"{count} tokens came, {most} were asked for")
-    require(all(token < vocab for token in block.tokens), "a token is outside the vocabulary")
-    parents = list(block.parents)
-    require(not parents or is_tree(parents, count), f"parents {parents} are no tree")
-    for guess in block.guesses:
-        inside = ROOT <= guess.node < count and guess.token < vocab
-        require(inside and 0 <= guess.probability <= 1, f"the guess {guess} is about no outcome")
-    expected = list(block.expected)
-    require(len(expected) in (0, count), f"{len(expected)} estimates for {count} tokens")
-    require(all(0 <= each <= 1 for each in expected), "an estimate is no probability")
-    require(len(block.q) in (0, count), f"{len(block.q)} distributions for {count} tokens")
-    for token, q in zip(block.tokens, block.q, strict=False):
-        require(token in q.tokens, "a token was drawn from a distribution that lacks it")
-        mass = sum(q.weights)
-        require(len(q.tokens) == len(q.weights) and 0 < mass < 1 << 32, "weights have no sum")
-
-
-async def opened(peer: DrafterPeer, stream: Talk, session: str, **fields: Any) -> Any:
-    """Open a session on a stream; return what the drafter answers."""
-    await stream.send(peer.opening(session, peer.prefix, **fields))
-    return await stream.answer("opened")
 
 
 async def _info(peer: DrafterPeer) -> None:
@@ -120,8 +37,8 @@ async def _open(peer: DrafterPeer) -> None:
         async with peer.stream() as stream:
             answer = await opened(peer, stream, "open", proposal=offer.proposal)
             require(answer.model == peer.info.model, "open answers with another model than Info")
-            told = f"{offer.proposal} may draft {answer.max_draft_tokens}, offered are others"
-            require(answer.max_draft_tokens == offer.max_draft_tokens, told)
+            fault = f"{offer.proposal} may draft {answer.max_draft_tokens}, offered are others"
+            require(answer.max_draft_tokens == offer.max_draft_tokens, fault)
 
 
 async def _first(peer: DrafterPeer) -> None:
@@ -200,7 +117,7 @@ async def _rollback(peer: DrafterPeer) -> None:
 
 async def _hash(peer: DrafterPeer) -> None:
     text = peer.prefix
-    base = _base("s", text, 0)
+    base = base_of("s", text, 0)
     base.prefix_hash ^= 1
     async with peer.stream() as stream:
         await opened(peer, stream, "s")
@@ -226,7 +143,7 @@ async def _ahead(peer: DrafterPeer) -> None:
     text = peer.prefix
     outcomes = [text[:2], text[1:3]]
     ahead = drafter_pb2.ProposeAhead(
-        base=_base("s", text, 3),
+        base=base_of("s", text, 3),
         keep_len=len(text),
         num_tokens=2,
         outcomes=[drafter_pb2.Outcome(tokens=tokens) for tokens in outcomes],
@@ -235,7 +152,7 @@ async def _ahead(peer: DrafterPeer) -> None:
         await opened(peer, stream, "s")
         await stream.send(drafter_pb2.DraftRequest(propose_ahead=ahead))
         answer = await stream.answer("blocks_ahead")
-        bases = [_base("s", text + tokens, 4) for tokens in outcomes]
+        bases = [base_of("s", text + tokens, 4) for tokens in outcomes]
         require(len(answer.blocks) <= len(outcomes), "more blocks came than there are outcomes")
         for block in answer.blocks:
             require(block.base in bases, f"a block is for {block.base}, which is no outcome")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc
 
 from foredraft.rpc import options
+from foredraft.v1 import common_pb2
 
 # Of one check; a server that says nothing at all fails it.
 _MOST_S = 60.0
@@ -59,6 +61,13 @@ def require(holds: object, told: str) -> None:
     """Raise Broken unless it holds."""
     if not holds:
         raise Broken(told)
+
+
+def sample_text(model: common_pb2.ModelInfo) -> tuple[int, ...]:
+    """Return 6 tokens of a model's vocabulary, none of which ends a text."""
+    ends, vocab = set(model.eos_token_ids), model.vocab_size
+    wanted = (token for token in range(vocab // 3, vocab) if token not in ends)
+    return tuple(islice(wanted, 6))
 
 
 @asynccontextmanager

@@ -6,123 +6,26 @@ may turn out differently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import grpc
 
 from foredraft.codec import common as codec
-from foredraft.decoding.prefix import hash_prefix
-from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2, verifier_pb2_grpc
-from foredraft_cli.conformance.suite import Broken, Rule, Talk, refused, require, talk
+from foredraft.v1 import common_pb2, drafter_pb2, verifier_pb2
+from foredraft_cli.conformance.suite import Broken, Rule, refused, require
+from foredraft_cli.conformance.verifier_peer import (
+    GREEDY,
+    SAMPLED,
+    TOKENS,
+    VerifierPeer,
+    continued,
+    decided,
+    opened,
+    round_of,
+)
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
 _OPENS = 40
-_TOKENS = 8
-_SEED = 11
-_GREEDY = common_pb2.SamplingParams(top_p=1.0, seed=_SEED)
-_SAMPLED = common_pb2.SamplingParams(temperature=0.8, top_p=1.0, seed=_SEED)
-
-
-class VerifierPeer:
-    """A verifier under test; its model is what it says of itself."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stub = verifier_pb2_grpc.VerifierServiceStub(channel)
-        self.info = verifier_pb2.VerifierInfoResponse()
-
-    async def look(self) -> None:
-        """Ask what it is."""
-        self.info = await self._stub.VerifierInfo(verifier_pb2.VerifierInfoRequest())
-
-    def stream(self) -> AbstractAsyncContextManager[Talk]:
-        """Open a stream."""
-        return talk(self._stub.Verify)
-
-    @property
-    def exact(self) -> bool:
-        """Whether its tokens are the same in every batch."""
-        return bool(self.info.model.numerics == "exact")
-
-    @property
-    def prefix(self) -> tuple[int, ...]:
-        """A text of its vocabulary."""
-        vocab, ends = self.info.model.vocab_size, set(self.info.model.eos_token_ids)
-        wanted = (token for token in range(vocab // 3, vocab) if token not in ends)
-        return tuple(token for token, _ in zip(wanted, range(6), strict=False))
-
-    def opening(self, session_id: str, prefix: Sequence[int], **fields: Any) -> Any:
-        """An open with room for a few tokens."""
-        asked: dict[str, Any] = {
-            "protocol": codec.PROTOCOL,
-            "session_id": session_id,
-            "prefix": prefix,
-            "sampling": _GREEDY,
-            "max_new_tokens": 4 * _TOKENS,
-            "max_draft": _TOKENS,
-        }
-        return verifier_pb2.VerifyRequest(open=verifier_pb2.VerifyOpen(**(asked | fields)))
-
-    async def plain(self, sampling: common_pb2.SamplingParams = _GREEDY) -> tuple[int, ...]:
-        """The next tokens of the text, decoded plainly."""
-        async with self.stream() as stream:
-            await opened(self, stream, sampling=sampling)
-            return await _continued(stream, self.prefix, _TOKENS, 0)
-
-
-def round_of(
-    prefix: Sequence[int], number: int, session: str = "s", **fields: Any
-) -> verifier_pb2.VerifyRequest:
-    """A round behind prefix."""
-    base = common_pb2.Base(
-        session_id=session,
-        round=number,
-        prefix_len=len(prefix),
-        prefix_hash=hash_prefix(prefix),
-    )
-    asked: dict[str, Any] = {"base": base, **fields}
-    return verifier_pb2.VerifyRequest(round=verifier_pb2.Round(**asked))
-
-
-async def opened(peer: VerifierPeer, stream: Talk, **fields: Any) -> Any:
-    """Open a session on a stream; return what the verifier answers."""
-    await stream.send(peer.opening("s", peer.prefix, **fields))
-    return await stream.answer("opened")
-
-
-async def decided(peer: VerifierPeer, stream: Talk, request: verifier_pb2.VerifyRequest) -> Any:
-    """Return the verdict on a round; raise Broken unless it fits."""
-    await stream.send(request)
-    verdict, asked = await stream.answer("verdict"), request.round
-    vocab, most = peer.info.model.vocab_size, 1 if asked.draft else asked.plain_steps
-    require(verdict.base == asked.base, f"the verdict names the base {verdict.base}")
-    bought = len(asked.draft) - verdict.left_out
-    require(0 <= verdict.accepted <= bought, f"{verdict.accepted} of {bought} tokens accepted")
-    told = f"{len(verdict.next_tokens)} tokens of its own where 1 to {most} were due"
-    require(1 <= len(verdict.next_tokens) <= most, told)
-    inside = all(token < vocab for token in verdict.next_tokens)
-    require(inside, "a token is outside the vocabulary")
-    kept, at = list(verdict.path) or list(range(verdict.accepted)), -1
-    require(len(kept) == verdict.accepted, "the path has another length than what is accepted")
-    parents = list(asked.parents) or list(range(-1, len(asked.draft) - 1))
-    for node in kept:
-        require(node < bought and parents[node] == at, f"the path {kept} is no branch")
-        at = node
-    return verdict
-
-
-async def _continued(
-    stream: Talk, prefix: tuple[int, ...], count: int, number: int
-) -> tuple[int, ...]:
-    """Return count more tokens, decoded plainly in as many rounds as it takes."""
-    text = prefix
-    while len(text) < len(prefix) + count:
-        left = len(prefix) + count - len(text)
-        await stream.send(round_of(text, number, plain_steps=left))
-        text += tuple((await stream.answer("verdict")).next_tokens)
-        number += 1
-    return text[len(prefix) :]
 
 
 async def _info(peer: VerifierPeer) -> None:
@@ -178,7 +81,7 @@ async def _rounds(peer: VerifierPeer) -> None:
     text = peer.prefix
     wrong: dict[str, dict[str, Any]] = {
         "a round of neither a draft nor steps": {},
-        "a draft longer than max_draft": {"draft": text[:1] * (_TOKENS + 1)},
+        "a draft longer than max_draft": {"draft": text[:1] * (TOKENS + 1)},
         "a draft token outside the vocabulary": {"draft": (peer.info.model.vocab_size,)},
         "a parent behind its child": {"draft": text[:2], "parents": (1, -1)},
         "parents of another length": {"draft": text[:2], "parents": (-1,)},
@@ -193,25 +96,25 @@ async def _rounds(peer: VerifierPeer) -> None:
 async def _plain(peer: VerifierPeer) -> None:
     async with peer.stream() as stream:
         await opened(peer, stream)
-        verdict = await decided(peer, stream, round_of(peer.prefix, 0, plain_steps=_TOKENS))
+        verdict = await decided(peer, stream, round_of(peer.prefix, 0, plain_steps=TOKENS))
         require(not verdict.accepted, "tokens of a plain round were accepted")
 
 
 async def _drafts(peer: VerifierPeer) -> None:
     """Right and wrong drafts, at temperature 0 and above."""
-    for sampling in (_GREEDY, _SAMPLED):
+    for sampling in (GREEDY, SAMPLED):
         plain = await peer.plain(sampling)
         for right in range(4):
             wrong = (plain[right] + 1) % peer.info.model.vocab_size
-            draft = (*plain[:right], wrong, *plain[right + 1 : _TOKENS - 1])
+            draft = (*plain[:right], wrong, *plain[right + 1 : TOKENS - 1])
             async with peer.stream() as stream:
                 await opened(peer, stream, sampling=sampling)
                 verdict = await decided(peer, stream, round_of(peer.prefix, 0, draft=draft))
                 found = (*draft[: verdict.accepted], *verdict.next_tokens)
                 if peer.exact:
-                    told = f"a draft changed the text to {found}, plainly it is {plain}"
-                    require(found == plain[: right + 1], told)
-                after = await _continued(stream, peer.prefix + found, 2, 1)
+                    fault = f"a draft changed the text to {found}, plainly it is {plain}"
+                    require(found == plain[: right + 1], fault)
+                after = await continued(stream, peer.prefix + found, 2, 1)
                 if peer.exact:
                     more = plain[len(found) : len(found) + 2]
                     require(after == more, "the text behind a draft is another one than plainly")
@@ -235,13 +138,13 @@ async def _tree(peer: VerifierPeer) -> None:
 
 async def _repeat(peer: VerifierPeer) -> None:
     async with peer.stream() as stream:
-        await opened(peer, stream, sampling=_SAMPLED)
+        await opened(peer, stream, sampling=SAMPLED)
         asked = round_of(peer.prefix, 0, draft=peer.prefix[:3])
         first = await decided(peer, stream, asked)
         again = await decided(peer, stream, asked)
         same = (again.accepted, list(again.next_tokens), list(again.path))
-        told = "a repeated round got another verdict"
-        require(same == (first.accepted, list(first.next_tokens), list(first.path)), told)
+        fault = "a repeated round got another verdict"
+        require(same == (first.accepted, list(first.next_tokens), list(first.path)), fault)
 
 
 async def _base(peer: VerifierPeer) -> None:
@@ -254,31 +157,31 @@ async def _base(peer: VerifierPeer) -> None:
 
 
 async def _seed(peer: VerifierPeer) -> None:
-    first = await peer.plain(_SAMPLED)
+    first = await peer.plain(SAMPLED)
     if peer.exact:
-        told = "the same seed gave other tokens on another stream"
-        require(await peer.plain(_SAMPLED) == first, told)
+        fault = "the same seed gave other tokens on another stream"
+        require(await peer.plain(SAMPLED) == first, fault)
 
 
 async def _moved(peer: VerifierPeer) -> None:
-    plain = await peer.plain(_SAMPLED)
+    plain = await peer.plain(SAMPLED)
     grown = peer.prefix + plain[:3]
     async with peer.stream() as stream:
-        await stream.send(peer.opening("moved", grown, sampling=_SAMPLED))
+        await stream.send(peer.opening("moved", grown, sampling=SAMPLED))
         await stream.answer("opened")
         left = len(plain) - 3
         await stream.send(round_of(grown, 3, "moved", plain_steps=left))
         found = tuple((await stream.answer("verdict")).next_tokens)
         if peer.exact:
-            told = f"behind {plain[:3]} a session that moved has {found}, not {plain[3:]}"
-            require(found == plain[3 : 3 + len(found)], told)
+            fault = f"behind {plain[:3]} a session that moved has {found}, not {plain[3:]}"
+            require(found == plain[3 : 3 + len(found)], fault)
 
 
 async def _stop(peer: VerifierPeer) -> None:
     plain = await peer.plain()
     async with peer.stream() as stream:
         await opened(peer, stream, stop_token_ids=[plain[2]])
-        verdict = await decided(peer, stream, round_of(peer.prefix, 0, plain_steps=_TOKENS))
+        verdict = await decided(peer, stream, round_of(peer.prefix, 0, plain_steps=TOKENS))
         stops = [at for at, token in enumerate(verdict.next_tokens) if token == plain[2]]
         at_end = not stops or stops[0] == len(verdict.next_tokens) - 1
         require(at_end, "plain decoding went on behind a stop token")
@@ -288,8 +191,8 @@ async def _logprobs(peer: VerifierPeer) -> None:
     async with peer.stream() as stream:
         await opened(peer, stream, logprobs=2)
         verdict = await decided(peer, stream, round_of(peer.prefix, 0, plain_steps=3))
-        told = f"{len(verdict.logprobs)} logprobs for {len(verdict.next_tokens)} tokens"
-        require(len(verdict.logprobs) == len(verdict.next_tokens), told)
+        fault = f"{len(verdict.logprobs)} logprobs for {len(verdict.next_tokens)} tokens"
+        require(len(verdict.logprobs) == len(verdict.next_tokens), fault)
         each = all(one.logprob <= 1e-3 and len(one.top_token_ids) <= 2 for one in verdict.logprobs)
         require(each, "a logprob is above 0, or has more of the likeliest than asked")
 
@@ -303,7 +206,7 @@ async def _lease(peer: VerifierPeer) -> None:
             session_id="s",
             proposal="argmax",
             max_len=64,
-            sampling=_GREEDY,
+            sampling=GREEDY,
         ),
     )
     grant = verifier_pb2.Grant(seq=1, rounds=4, num_draft_tokens=4, deadline_us=100_000)

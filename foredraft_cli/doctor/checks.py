@@ -124,8 +124,8 @@ def _refused_drafter(facts: Facts) -> Iterator[Finding]:
 
 
 def _refused_sessions(facts: Facts) -> Iterator[Finding]:
-    told = Counter(probe.fast.report["drafter_refusal"] for probe in facts.probes)
-    for why, count in told.items():
+    reasons = Counter(probe.fast.report["drafter_refusal"] for probe in facts.probes)
+    for why, count in reasons.items():
         if why and not facts.drafter.get("refused"):
             what = f"the drafter refused {count} of {len(facts.probes)} sessions: {why}"
             yield Finding("session_refused", what, "change what it names under orchestrator.draft")

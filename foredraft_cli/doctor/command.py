@@ -33,18 +33,18 @@ def main(
     prompts_file: PromptsOption = None,
 ) -> None:
     """Examine a running server, or a configuration; exit 1 where something is wrong."""
-    told = {}
+    figures = {}
     if config is None:
         facts = asyncio.run(_facts(url, key, prompts(requests, prompts_file), max_tokens))
-        findings, told = diagnose(facts), summary(facts)
+        findings, figures = diagnose(facts), summary(facts)
     else:
         findings = examine(config)
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
-        found = {"findings": [finding._asdict() for finding in findings], **told}
+        found = {"findings": [finding._asdict() for finding in findings], **figures}
         typer.echo(json.dumps(found, indent=1))
     else:
-        for name, value in told.items():
+        for name, value in figures.items():
             console.print(f"{name}: {value}", markup=False)
         for name, what, change in findings:
             console.print(f"\n[bold red]{name}[/]", end=": ")

@@ -21,7 +21,7 @@ from deployments.ingress.openai.routes import application, handlers
 from foredraft.errors import InvalidRequest, Unavailable
 from foredraft.types import DraftBlock, Price, Propose
 from foredraft_cli.doctor.checks import diagnose
-from foredraft_cli.doctor.facts import Facts, gather
+from foredraft_cli.doctor.facts import Facts, Probe, gather
 from foredraft_cli.doctor.machine import examine
 from foredraft_cli.remote import Server
 from orchestrator.config import OrchestratorConfig
@@ -83,16 +83,39 @@ async def examined(app: Any, key: str = "", max_tokens: int = 24) -> Facts:
         return await gather(server, PROMPTS, max_tokens)
 
 
+# What goes by the clock of a machine that runs other tests, too.
+TIMED = {"far_verifier", "late_drafts", "slow_drafter", "slower"}
+
+
 async def test_nothing_is_wrong_with_a_healthy_server() -> None:
-    planted = Planted()
+    assert set(names(await examined(Planted().app()))) <= TIMED
 
-    # Plain rounds cost what drafted ones do: then drafts are faster.
-    async def slow(_: int) -> None:
-        await asyncio.sleep(0.002)
 
-    planted.verifier.before = slow
-    planted.config = planted.config.model_copy(update={"plain_steps": 1})
-    assert names(await examined(planted.app())) == []
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, []),
+        ({"verify_s": 0.02}, ["far_verifier"]),
+        ({"drafter_s": 0.02}, ["slow_drafter"]),
+    ],
+)
+async def test_what_takes_too_long_is_named_by_the_rounds_own_times(
+    changed: dict[str, float], found: list[str]
+) -> None:
+    facts = await examined(Planted().app())
+    times = {"draft_wait_s": 0.0, "verify_s": 0.01, "verifier_queue_s": 0.0, "verifier_s": 0.01}
+    for one in facts.rounds:
+        one.update(times | {"drafter_s": 0.001} | changed)
+
+    def taking(plain_s: float, fast_s: float) -> list[str]:
+        probes = (
+            Probe(replace(probe.plain, seconds=plain_s), replace(probe.fast, seconds=fast_s))
+            for probe in facts.probes
+        )
+        return names(replace(facts, probes=tuple(probes)))
+
+    assert [name for name in taking(2.0, 1.0) if name != "late_drafts"] == found
+    assert "slower" in taking(1.0, 2.0)
 
 
 async def test_no_server() -> None:

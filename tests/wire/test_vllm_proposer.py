@@ -63,7 +63,10 @@ class Batch:
 async def proposing(
     port: int, vocab: int = VOCAB, **named: str
 ) -> AsyncIterator[ForedraftProposer]:
-    environment = {"FOREDRAFT_DRAFTER": f"127.0.0.1:{port}", "FOREDRAFT_DEADLINE_MS": "500"} | named
+    environment = {
+        "FOREDRAFT_DRAFTER": f"127.0.0.1:{port}",
+        "FOREDRAFT_DEADLINE_MS": "5000",
+    } | named
     made = await asyncio.to_thread(ForedraftProposer, vllm_config(vocab), environment)
     made.load_model()
     made.dummy_run(8)

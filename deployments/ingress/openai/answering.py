@@ -62,8 +62,8 @@ def best(
 
 
 def _mean(answer: CompletionBuffer) -> float:
-    told = [each.logprobs.logprob for each in answer.tokens if each.logprobs is not None]
-    return sum(told) / len(told) if told else -math.inf
+    logprobs = [each.logprobs.logprob for each in answer.tokens if each.logprobs is not None]
+    return sum(logprobs) / len(logprobs) if logprobs else -math.inf
 
 
 def answers_of(
