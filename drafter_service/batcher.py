@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from drafter_service.bursts import Bursts
@@ -205,7 +206,13 @@ class Batcher(EngineThread[Proposals]):
 
     def propose(self, handle: int, request: Propose) -> asyncio.Future[DraftBlock]:
         """Queue a proposal; the future gets its block. Raise Overloaded if too many wait."""
-        return self._queued(handle, request)
+        return self.propose_all([(handle, request)])[0]
+
+    def propose_all(
+        self, requests: Sequence[tuple[int, Propose]]
+    ) -> list[asyncio.Future[DraftBlock]]:
+        """Queue proposals of several sessions for one batch; raise Overloaded if too many wait."""
+        return self._queued(requests)
 
     def propose_ahead(
         self, handle: int, request: ProposeAhead
@@ -214,12 +221,21 @@ class Batcher(EngineThread[Proposals]):
 
         Raise Overloaded if too many wait.
         """
-        return self._queued(handle, request)
+        return self._queued([(handle, request)])[0]
 
-    def _queued(self, handle: int, request: Propose | ProposeAhead) -> asyncio.Future[Any]:
-        if self.waiting >= self._max_queue:
+    def _queued(
+        self, requests: Sequence[tuple[int, Propose | ProposeAhead]]
+    ) -> list[asyncio.Future[Any]]:
+        if self.waiting + len(requests) > self._max_queue:
             raise Overloaded(f"{self._max_queue} proposals wait at the drafter")
         arrived = time.perf_counter()
-        return self.ask(
-            lambda proposals, answer: proposals.submit(handle, request, answer, arrived)
-        )
+        return self.ask_all([partial(_submit, request, arrived) for request in requests])
+
+
+def _submit(
+    request: tuple[int, Propose | ProposeAhead],
+    arrived: float,
+    proposals: Proposals,
+    answer: asyncio.Future[Any],
+) -> None:
+    proposals.submit(*request, answer, arrived)

@@ -184,19 +184,22 @@ class DrafterClient(ServiceClient[DrafterStream]):
 
     async def info(self) -> ModelInfo:
         """Return the drafter's model, without a session; raise as a stream does."""
-        stub = drafter_pb2_grpc.DrafterServiceStub(self.channel)
-        try:
-            found = await stub.DrafterInfo(
-                drafter_pb2.DrafterInfoRequest(), timeout=self._open_timeout_s
-            )
-        except grpc.aio.AioRpcError as error:
-            raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
-        return common_codec.model_from_pb(found.model)
+        return await info_of(self.channel, self._open_timeout_s)
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
         call = drafter_pb2_grpc.DrafterServiceStub(self.channel).Draft()
         return await self._start(DrafterStream(call, request, self.address, self._carrier))
+
+
+async def info_of(channel: grpc.aio.Channel, timeout_s: float) -> ModelInfo:
+    """Return the model of a channel's drafter; raise as a stream does."""
+    stub = drafter_pb2_grpc.DrafterServiceStub(channel)
+    try:
+        found = await stub.DrafterInfo(drafter_pb2.DrafterInfoRequest(), timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
+    return common_codec.model_from_pb(found.model)
 
 
 def checked_block(

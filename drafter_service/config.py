@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT
+from foredraft.limits import MAX_CANDIDATES, MAX_DRAFT, MAX_TEXTS
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
 from foredraft.rpc.config import ServiceConfig
 from foredraft.strict import StrictModel
@@ -241,6 +241,12 @@ class DrafterConfig(ServiceConfig):
         ge=1,
         description="Most open sessions; a request with a lease takes two, the "
         "orchestrator's and the verifier's.",
+    )
+    max_texts: int = Field(
+        default=256,
+        ge=1,
+        le=MAX_TEXTS,
+        description="Most texts that a stream of DraftTexts remembers; each is a session.",
     )
     cache_tokens: int = Field(
         default=65_536,

@@ -84,22 +84,22 @@ class DrafterEngine:
         """How many cached prefixes gave way so far."""
         return self._slots.evictions
 
+    def offer(self, request: DraftOpen) -> DraftOpened:
+        """Return what open would answer, and open nothing; raise InvalidRequest."""
+        return DraftOpened(self._info, self._checked(request).max_draft_tokens)
+
     def open(self, request: DraftOpen) -> tuple[int, DraftOpened]:
         """Open a session; return its handle and the answer. Raise InvalidRequest or Overloaded."""
-        c = self._capabilities
-        limits.check_range("prefix length", len(request.prefix), 1, request.max_len)
-        limits.check_range("max_len", request.max_len, 1, self._capacity)
-        limits.check_tokens("prefix", request.prefix, c.vocab_size)
-        limits.check_sampling(request.sampling, c.vocab_size)
+        strategy = self._checked(request)
         if len(self._sessions) >= self._max_sessions:
             raise Overloaded(f"the drafter has its {self._max_sessions} sessions")
-        store = FeatureStore(c.features_width, c.features_lag)
-        session = Session(request, self._strategy_of(request), store)
+        c = self._capabilities
+        session = Session(request, strategy, FeatureStore(c.features_width, c.features_lag))
         session.chain.assign(0, request.prefix)
         handle = self._next_handle
         self._next_handle += 1
         self._sessions[handle] = session
-        return handle, DraftOpened(self._info, session.strategy.max_draft_tokens)
+        return handle, DraftOpened(self._info, strategy.max_draft_tokens)
 
     def close(self, handle: int) -> None:
         """Free the session; closing twice is harmless."""
@@ -163,6 +163,14 @@ class DrafterEngine:
             blocks = tuple(block for block in done if isinstance(block, DraftBlock))
             answers.setdefault(handle, blocks)
         return answers
+
+    def _checked(self, request: DraftOpen) -> Strategy:
+        c = self._capabilities
+        limits.check_range("prefix length", len(request.prefix), 1, request.max_len)
+        limits.check_range("max_len", request.max_len, 1, self._capacity)
+        limits.check_tokens("prefix", request.prefix, c.vocab_size)
+        limits.check_sampling(request.sampling, c.vocab_size)
+        return self._strategy_of(request)
 
     def name(self, handle: int, request: Propose | ProposeAhead) -> Session:
         """Move the session's context to request.base; on error it stays as it was."""

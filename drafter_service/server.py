@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
+from drafter_service.texts.drafting import Texts
 from foredraft.codec import common as common_codec
 from foredraft.codec import drafter as codec
+from foredraft.codec import texts as texts_codec
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.features.wire import size
 from foredraft.rpc.server import ServiceServer
@@ -28,20 +31,22 @@ _Answer = DraftBlock | tuple[DraftBlock, ...]
 _Answers = asyncio.Queue[asyncio.Future[Any] | None]
 
 
-class DrafterServicer(
-    SessionServicer[drafter_pb2.DraftRequest, drafter_pb2.DraftResponse],
-    drafter_pb2_grpc.DrafterServiceServicer,
-):
-    """Serves sessions from a batcher; proposals are answered in order."""
+class DrafterServicer(SessionServicer, drafter_pb2_grpc.DrafterServiceServicer):
+    """Serves sessions and streams of texts from a batcher; proposals are answered in order."""
 
     def __init__(self, batcher: Batcher, config: DrafterConfig, carrier: Carrier) -> None:
-        super().__init__("drafter", batcher, config, drafter_pb2.DraftResponse)
+        super().__init__("drafter", batcher, config)
         self._batcher, self._max_pending = batcher, config.max_pending
+        self._max_texts = config.max_texts
         self._carrier = carrier
 
     async def Draft(self, requests: Any, context: Any) -> None:
         """Serve one session."""
-        await self.serve(context)
+        await self.serve(context, self._session, drafter_pb2.DraftResponse)
+
+    async def DraftTexts(self, requests: Any, context: Any) -> None:
+        """Serve one stream of texts."""
+        await self.serve(context, self._texts, drafter_pb2.DraftTextsResponse)
 
     async def DrafterInfo(
         self, request: drafter_pb2.DrafterInfoRequest, context: Any
@@ -58,9 +63,26 @@ class DrafterServicer(
                     for proposal, most in offers.items()
                 ],
                 tensor_store=self._carrier.store,
+                max_texts=0 if self._batcher.info.features_hash else self._max_texts,
             )
 
-    async def session(self, opening: drafter_pb2.DraftOpen, stream: _Stream) -> None:
+    async def _texts(self, opening: drafter_pb2.TextsOpen, stream: ServerStream[Any, Any]) -> None:
+        """Open a stream of texts and answer its proposals, one after the other."""
+        request = texts_codec.texts_open_from_pb(opening)
+        texts = Texts(self._batcher, request, self._max_texts)
+        opened = texts_codec.texts_opened_to_pb(await texts.opened())
+        with self.admitted(stream, texts.close):
+            await stream.write(drafter_pb2.DraftTextsResponse(opened=opened))
+            while (message := await stream.read()) is not None:
+                if message.WhichOneof("message") != "propose":
+                    raise InvalidRequest("only proposals may follow open", param="message")
+                asked = texts_codec.propose_texts_from_pb(
+                    message.propose, request.max_len, self._max_texts
+                )
+                drafts = texts_codec.text_drafts_to_pb(await texts.drafts(asked))
+                await stream.write(drafter_pb2.DraftTextsResponse(drafts=drafts))
+
+    async def _session(self, opening: drafter_pb2.DraftOpen, stream: _Stream) -> None:
         """Open a session and answer its proposals."""
         request = codec.draft_open_from_pb(opening)
         handle, opened = await self._batcher.open(request)
@@ -69,7 +91,7 @@ class DrafterServicer(
         features = parts.Gathered("features", most)
         answers: _Answers = asyncio.Queue()
         room = asyncio.Semaphore(self._max_pending)
-        with self.admitted(handle, stream):
+        with self.admitted(stream, partial(self._batcher.close, handle)):
             reply = codec.draft_opened_to_pb(opened)
             await stream.write(drafter_pb2.DraftResponse(opened=reply))
             async with session_tasks() as tasks:

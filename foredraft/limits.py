@@ -14,6 +14,8 @@ MAX_PREFIX = 1 << 20
 MAX_DRAFT = 256
 # Outcomes of one round that drafts are made for before its verdict.
 MAX_OUTCOMES = 32
+# Texts that one stream drafts for.
+MAX_TEXTS = 4096
 MAX_PLAIN_STEPS = 64
 MAX_CANDIDATES = 64
 MAX_DENOISING_STEPS = 64

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from foredraft.types import Proposal
+from foredraft_vllm.drafts import Drafts, LoopThread
 from foredraft_vllm.rows import Rows
-from foredraft_vllm.sessions import LoopThread, Sessions
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ForedraftProposer:
         self._deadline_s = float(environment.get("FOREDRAFT_DEADLINE_MS", _DEADLINE_MS)) / 1e3
         self._rows = Rows()
         self._loop = LoopThread()
-        self._sessions = self._loop.call(
+        self._drafts = self._loop.call(
             _made(address, proposal, vocab_size, self._max_len), timeout_s=10
         )
 
@@ -71,8 +71,8 @@ class ForedraftProposer:
             return [[] for _ in sampled_token_ids]
 
     def close(self) -> None:
-        """End all sessions."""
-        self._loop.call(self._sessions.close(), timeout_s=10)
+        """End the stream."""
+        self._loop.call(self._drafts.close(), timeout_s=10)
         self._loop.stop()
 
     def _propose(
@@ -85,15 +85,12 @@ class ForedraftProposer:
             if len(new) and int(lengths[place]) < self._max_len
         ]
         texts = self._rows.matched(rows)
-        ended = self._rows.forgotten()
-        if ended:
-            self._loop.call(self._sessions.end(ended), self._deadline_s + _MARGIN_S)
-        work = self._sessions.drafts(texts, self._count, self._deadline_s)
+        work = self._drafts.behind(texts, self._rows.forgotten(), self._count, self._deadline_s)
         found = self._loop.call(work, self._deadline_s + _MARGIN_S)
         for (place, text), draft in zip(rows, found, strict=True):
             drafts[place] = list(draft[: self._max_len - len(text)])
         return drafts
 
 
-async def _made(address: str, proposal: Proposal, vocab_size: int, max_len: int) -> Sessions:
-    return Sessions(address, proposal, vocab_size, max_len)
+async def _made(address: str, proposal: Proposal, vocab_size: int, max_len: int) -> Drafts:
+    return Drafts(address, proposal, vocab_size, max_len)

@@ -29,21 +29,18 @@ SERVICE = verifier_pb2.DESCRIPTOR.services_by_name["VerifierService"].full_name
 _Stream = ServerStream[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse]
 
 
-class VerifierServicer(
-    SessionServicer[verifier_pb2.VerifyRequest, verifier_pb2.VerifyResponse],
-    verifier_pb2_grpc.VerifierServiceServicer,
-):
+class VerifierServicer(SessionServicer, verifier_pb2_grpc.VerifierServiceServicer):
     """Serves sessions from a runner; rounds go one at a time."""
 
     def __init__(
         self, runner: Runner, drafters: Drafters, config: VerifierConfig, carrier: Carrier
     ) -> None:
-        super().__init__("verifier", runner, config, verifier_pb2.VerifyResponse)
+        super().__init__("verifier", runner, config)
         self._runner, self._drafters, self._carrier = runner, drafters, carrier
 
     async def Verify(self, requests: Any, context: Any) -> None:
         """Serve one session."""
-        await self.serve(context)
+        await self.serve(context, self._session, verifier_pb2.VerifyResponse)
 
     async def VerifierInfo(
         self, request: verifier_pb2.VerifierInfoRequest, context: Any
@@ -58,13 +55,13 @@ class VerifierServicer(
                 leads_rounds=self._drafters.supported,
             )
 
-    async def session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
+    async def _session(self, opening: verifier_pb2.VerifyOpen, stream: _Stream) -> None:
         """Open a session and decide its rounds, and those that this verifier leads."""
         request = codec.verify_open_from_pb(opening)
         model = common_codec.model_to_pb(self._runner.info)
         handle = await self._runner.open(request)
         sender = Sender(self._carrier, request.tensor_store)
-        with self.admitted(handle, stream):
+        with self.admitted(stream, partial(self._runner.close, handle)):
             verify = partial(self._runner.verify, handle)
             lease = Lease(request, self._drafters, verify, partial(_report, stream, sender))
             opened = verifier_pb2.VerifyOpened(model=model)

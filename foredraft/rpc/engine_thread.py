@@ -12,6 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from foredraft.errors import ForedraftError, Unavailable
@@ -49,6 +50,8 @@ class Engine(Protocol):
 
 
 E = TypeVar("E", bound=Engine)
+# Gives a request to the engine, whose later step settles the future.
+Submit = Callable[[E, asyncio.Future[Any]], None]
 T = TypeVar("T")
 
 
@@ -108,19 +111,19 @@ class EngineThread(Generic[E]):
         self._commands.put(lambda engine: self._post([(future, self._attempt(run, engine))]))
         return future
 
-    def ask(self, submit: Callable[[E, asyncio.Future[Any]], None]) -> asyncio.Future[Any]:
+    def ask(self, submit: Submit[E]) -> asyncio.Future[Any]:
         """Run submit(engine, future) in the thread; a later step settles the future."""
-        future = self._future()
-        self.waiting += 1
-        future.add_done_callback(self._answered)
+        return self.ask_all([submit])[0]
 
-        def run(engine: E) -> None:
-            error = self._attempt(lambda engine: submit(engine, future), engine)
-            if error is not None:
-                self._post([(future, error)])
+    def ask_all(self, submits: Sequence[Submit[E]]) -> list[asyncio.Future[Any]]:
+        """Run each submit(engine, future) in the thread, no step between; later steps settle."""
+        asked = [(submit, self._future()) for submit in submits]
+        self.waiting += len(asked)
 
-        self._commands.put(run)
-        return future
+        for _, future in asked:
+            future.add_done_callback(self._answered)
+        self._commands.put(lambda engine: self._submit(engine, asked))
+        return [future for _, future in asked]
 
     async def open_session(self, run: Callable[[E], tuple[int, T]]) -> tuple[int, T]:
         """Run what opens a session; return its handle and answer."""
@@ -203,6 +206,12 @@ class EngineThread(Generic[E]):
                 return
             command(engine)
 
+    def _submit(self, engine: E, asked: Sequence[tuple[Submit[E], asyncio.Future[Any]]]) -> None:
+        for submit, future in asked:
+            error = self._attempt(partial(_submitted, submit, future), engine)
+            if error is not None:
+                self._post([(future, error)])
+
     def _attempt(self, run: Callable[[E], T], engine: E) -> T | ForedraftError:
         """Return the result or the error; one that has no name becomes the tree's root."""
         try:
@@ -221,6 +230,10 @@ class EngineThread(Generic[E]):
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             log.info("the event loop ended before the %s's last answers", self._service)
+
+
+def _submitted(submit: Submit[E], future: asyncio.Future[Any], engine: E) -> None:
+    submit(engine, future)
 
 
 def _settle(settled: Sequence[Settled]) -> None:

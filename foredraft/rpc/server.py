@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -27,9 +26,7 @@ class ServiceServer:
     register is the generated add_..._to_server of the servicer; name is the service's full name.
     """
 
-    def __init__(
-        self, servicer: SessionServicer[Any, Any], register: Callable[..., None], name: str
-    ) -> None:
+    def __init__(self, servicer: SessionServicer, register: Callable[..., None], name: str) -> None:
         self._servicer, self._engine = servicer, servicer.engine
         self._config = servicer.config
         self._names = ("", name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -25,10 +24,16 @@ Res = TypeVar("Res")
 
 
 class ServerStream(Generic[Req, Res]):
-    """One session's stream; no two messages are written at the same time."""
+    """One stream; no two messages are written at the same time. response is its answers' class."""
 
-    def __init__(self, context: grpc.aio.ServicerContext[Any, Any], idle_ttl_s: float) -> None:
+    def __init__(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        idle_ttl_s: float,
+        response: Callable[..., Res],
+    ) -> None:
         self._context, self._idle_ttl_s = context, idle_ttl_s
+        self._response = response
         self._writing = asyncio.Lock()
 
     async def read(self, within_s: float | None = None) -> Req | None:
@@ -52,36 +57,36 @@ class ServerStream(Generic[Req, Res]):
         async with self._writing:
             await self._context.write(message)
 
+    async def ask_to_move(self, grace_s: float) -> None:
+        """Say that the service drains and serves this stream for so long."""
+        await self.write(self._response(draining=common_pb2.Draining(grace_ms=int(1e3 * grace_s))))
 
-class SessionServicer(ABC, Generic[Req, Res]):
-    """Serves sessions on an engine thread; a stream's end frees its session."""
 
-    def __init__(
-        self,
-        service: str,
-        engine: EngineThread[Any],
-        config: ServiceConfig,
-        response: Callable[..., Res],
-    ) -> None:
+# What serves a stream until its end, given the message that opened it.
+Serve = Callable[[Any, ServerStream[Any, Any]], Awaitable[None]]
+
+
+class SessionServicer:
+    """Serves streams on an engine thread, each as long as it lasts."""
+
+    def __init__(self, service: str, engine: EngineThread[Any], config: ServiceConfig) -> None:
         self.service, self.engine, self.config = service, engine, config
-        self._response = response
-        self._streams: set[ServerStream[Req, Res]] = set()
+        self._streams: set[ServerStream[Any, Any]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
         self._draining = False
 
     @property
     def streams(self) -> int:
-        """The number of sessions that are open."""
+        """The number of streams that are open."""
         return len(self._streams)
 
     async def drain(self, grace_s: float) -> bool:
-        """Refuse new sessions, ask open ones to move; return whether all ended within grace_s."""
+        """Refuse new streams, ask open ones to move; return whether all ended within grace_s."""
         if not self._draining:
             self._draining = True
-            notice = self._response(draining=common_pb2.Draining(grace_ms=int(1e3 * grace_s)))
             # Not waited for: a peer that reads nothing delays no other.
-            notices = (stream.write(notice) for stream in self._streams)
+            notices = (stream.ask_to_move(grace_s) for stream in self._streams)
             self._notices = asyncio.gather(*notices, return_exceptions=True)
         try:
             async with asyncio.timeout(grace_s):
@@ -90,9 +95,14 @@ class SessionServicer(ABC, Generic[Req, Res]):
             return False
         return True
 
-    async def serve(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
-        """Serve one session; an error ends the stream with its status."""
-        stream: ServerStream[Req, Res] = ServerStream(context, self.config.idle_ttl_s)
+    async def serve(
+        self,
+        context: grpc.aio.ServicerContext[Any, Any],
+        serve: Serve,
+        response: Callable[..., Any],
+    ) -> None:
+        """Serve one stream from its message open on; an error ends it with its status."""
+        stream: ServerStream[Any, Any] = ServerStream(context, self.config.idle_ttl_s, response)
         async with errors_as_status(context, self.service):
             first: Any = await stream.read(self.config.open_timeout_s)
             if first is None:
@@ -100,15 +110,11 @@ class SessionServicer(ABC, Generic[Req, Res]):
             if first.WhichOneof("message") != "open":
                 raise InvalidRequest("the first message must be open", param="open")
             self._check_admits()
-            await self.session(first.open, stream)
-
-    @abstractmethod
-    async def session(self, opening: Any, stream: ServerStream[Req, Res]) -> None:
-        """Serve the session that the message `open` asks for, until its stream ends."""
+            await serve(first.open, stream)
 
     @contextmanager
-    def admitted(self, handle: int, stream: ServerStream[Req, Res]) -> Iterator[None]:
-        """Count an opened session as long as its stream lasts; then free it."""
+    def admitted(self, stream: ServerStream[Any, Any], close: Callable[[], None]) -> Iterator[None]:
+        """Count an opened stream as long as it lasts; then close what it has on the engine."""
         try:
             self._check_admits()
             self._streams.add(stream)
@@ -118,7 +124,7 @@ class SessionServicer(ABC, Generic[Req, Res]):
             self._streams.discard(stream)
             if not self._streams:
                 self._empty.set()
-            self.engine.close(handle)
+            close()
 
     def _check_admits(self) -> None:
         if self._draining:

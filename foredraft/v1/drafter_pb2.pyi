@@ -7,23 +7,107 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DraftTextsRequest(_message.Message):
+    __slots__ = ("open", "propose")
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    PROPOSE_FIELD_NUMBER: _ClassVar[int]
+    open: TextsOpen
+    propose: ProposeTexts
+    def __init__(self, open: _Optional[_Union[TextsOpen, _Mapping]] = ..., propose: _Optional[_Union[ProposeTexts, _Mapping]] = ...) -> None: ...
+
+class TextsOpen(_message.Message):
+    __slots__ = ("protocol", "proposal", "max_len", "params")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    PROPOSAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEN_FIELD_NUMBER: _ClassVar[int]
+    PARAMS_FIELD_NUMBER: _ClassVar[int]
+    protocol: _common_pb2.ProtocolVersion
+    proposal: str
+    max_len: int
+    params: DraftParams
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ...) -> None: ...
+
+class ProposeTexts(_message.Message):
+    __slots__ = ("texts", "num_tokens", "ended")
+    TEXTS_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    texts: _containers.RepeatedCompositeFieldContainer[Text]
+    num_tokens: int
+    ended: _containers.RepeatedCompositeFieldContainer[KnownText]
+    def __init__(self, texts: _Optional[_Iterable[_Union[Text, _Mapping]]] = ..., num_tokens: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[KnownText, _Mapping]]] = ...) -> None: ...
+
+class Text(_message.Message):
+    __slots__ = ("known", "append", "sampling")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    APPEND_FIELD_NUMBER: _ClassVar[int]
+    SAMPLING_FIELD_NUMBER: _ClassVar[int]
+    known: KnownText
+    append: _containers.RepeatedScalarFieldContainer[int]
+    sampling: _common_pb2.SamplingParams
+    def __init__(self, known: _Optional[_Union[KnownText, _Mapping]] = ..., append: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ...) -> None: ...
+
+class KnownText(_message.Message):
+    __slots__ = ("len", "hash")
+    LEN_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    len: int
+    hash: int
+    def __init__(self, len: _Optional[int] = ..., hash: _Optional[int] = ...) -> None: ...
+
+class DraftTextsResponse(_message.Message):
+    __slots__ = ("opened", "drafts", "draining")
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    opened: TextsOpened
+    drafts: TextDrafts
+    draining: _common_pb2.Draining
+    def __init__(self, opened: _Optional[_Union[TextsOpened, _Mapping]] = ..., drafts: _Optional[_Union[TextDrafts, _Mapping]] = ..., draining: _Optional[_Union[_common_pb2.Draining, _Mapping]] = ...) -> None: ...
+
+class TextsOpened(_message.Message):
+    __slots__ = ("model", "max_draft_tokens", "max_texts")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    model: _common_pb2.ModelInfo
+    max_draft_tokens: int
+    max_texts: int
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., max_draft_tokens: _Optional[int] = ..., max_texts: _Optional[int] = ...) -> None: ...
+
+class TextDrafts(_message.Message):
+    __slots__ = ("drafts",)
+    DRAFTS_FIELD_NUMBER: _ClassVar[int]
+    drafts: _containers.RepeatedCompositeFieldContainer[TextDraft]
+    def __init__(self, drafts: _Optional[_Iterable[_Union[TextDraft, _Mapping]]] = ...) -> None: ...
+
+class TextDraft(_message.Message):
+    __slots__ = ("block", "unknown")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_FIELD_NUMBER: _ClassVar[int]
+    block: DraftBlock
+    unknown: bool
+    def __init__(self, block: _Optional[_Union[DraftBlock, _Mapping]] = ..., unknown: _Optional[bool] = ...) -> None: ...
+
 class DrafterInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DrafterInfoResponse(_message.Message):
-    __slots__ = ("model", "oldest_protocol", "newest_protocol", "offers", "tensor_store")
+    __slots__ = ("model", "oldest_protocol", "newest_protocol", "offers", "tensor_store", "max_texts")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     OLDEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NEWEST_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     OFFERS_FIELD_NUMBER: _ClassVar[int]
     TENSOR_STORE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TEXTS_FIELD_NUMBER: _ClassVar[int]
     model: _common_pb2.ModelInfo
     oldest_protocol: _common_pb2.ProtocolVersion
     newest_protocol: _common_pb2.ProtocolVersion
     offers: _containers.RepeatedCompositeFieldContainer[ProposalOffer]
     tensor_store: str
-    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., oldest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., newest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., offers: _Optional[_Iterable[_Union[ProposalOffer, _Mapping]]] = ..., tensor_store: _Optional[str] = ...) -> None: ...
+    max_texts: int
+    def __init__(self, model: _Optional[_Union[_common_pb2.ModelInfo, _Mapping]] = ..., oldest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., newest_protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., offers: _Optional[_Iterable[_Union[ProposalOffer, _Mapping]]] = ..., tensor_store: _Optional[str] = ..., max_texts: _Optional[int] = ...) -> None: ...
 
 class ProposalOffer(_message.Message):
     __slots__ = ("proposal", "max_draft_tokens")

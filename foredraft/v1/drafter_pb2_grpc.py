@@ -44,6 +44,11 @@ class DrafterServiceStub:
                 request_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftRequest.SerializeToString,
                 response_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftResponse.FromString,
                 _registered_method=True)
+        self.DraftTexts = channel.stream_stream(
+                '/foredraft.v1.DrafterService/DraftTexts',
+                request_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftTextsRequest.SerializeToString,
+                response_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftTextsResponse.FromString,
+                _registered_method=True)
         self.DrafterInfo = channel.unary_unary(
                 '/foredraft.v1.DrafterService/DrafterInfo',
                 request_serializer=foredraft_dot_v1_dot_drafter__pb2.DrafterInfoRequest.SerializeToString,
@@ -78,6 +83,21 @@ class DrafterServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DraftTexts(self, request_iterator, context):
+        """DraftTexts drafts for many texts on one stream, for engines whose texts have no names: a text is
+        addressed by the hash of what of it was sent last. Example exchange:
+        1. -> open{proposal, max_len, ...}
+        2. <- opened{max_texts, ...}
+        3. -> propose{[{append: the whole of text a}, {append: the whole of text b}], num_tokens}
+        4. <- drafts{[{block}, {block}]}
+        5. -> propose{[{known: b, append}, {known: a, append}], num_tokens}
+        ... answers come in order. The end of the stream forgets its texts.
+        Errors: those of Draft; a text that is not known is answered as such, and is no error.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrafterInfo(self, request, context):
         """DrafterInfo says what the drafter is, without a session. UNAVAILABLE until its model is loaded.
         """
@@ -92,6 +112,11 @@ def add_DrafterServiceServicer_to_server(servicer, server):
                     servicer.Draft,
                     request_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftRequest.FromString,
                     response_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftResponse.SerializeToString,
+            ),
+            'DraftTexts': grpc.stream_stream_rpc_method_handler(
+                    servicer.DraftTexts,
+                    request_deserializer=foredraft_dot_v1_dot_drafter__pb2.DraftTextsRequest.FromString,
+                    response_serializer=foredraft_dot_v1_dot_drafter__pb2.DraftTextsResponse.SerializeToString,
             ),
             'DrafterInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.DrafterInfo,
@@ -131,6 +156,33 @@ class DrafterService:
             '/foredraft.v1.DrafterService/Draft',
             foredraft_dot_v1_dot_drafter__pb2.DraftRequest.SerializeToString,
             foredraft_dot_v1_dot_drafter__pb2.DraftResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DraftTexts(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/foredraft.v1.DrafterService/DraftTexts',
+            foredraft_dot_v1_dot_drafter__pb2.DraftTextsRequest.SerializeToString,
+            foredraft_dot_v1_dot_drafter__pb2.DraftTextsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from foredraft.errors import Unavailable
 from foredraft_cli.conformance import drafter as drafters
+from foredraft_cli.conformance import drafter_texts as texts
 from foredraft_cli.conformance import verifier as verifiers
 from foredraft_cli.conformance.drafter_peer import DrafterPeer
 from foredraft_cli.conformance.suite import Outcome, channel, run
@@ -43,7 +44,8 @@ async def of_drafter(address: str) -> list[Outcome]:
             await peer.look()
         except grpc.aio.AioRpcError as error:
             raise _silent(address, error) from None
-        return await run(peer, drafters.RULES)
+        rules = drafters.RULES + (texts.RULES if peer.info.max_texts else ())
+        return await run(peer, rules)
 
 
 async def of_verifier(address: str) -> list[Outcome]:

@@ -30,6 +30,10 @@ class DrafterPeer:
         """Open a stream."""
         return talk(self._stub.Draft)
 
+    def texts(self) -> AbstractAsyncContextManager[Talk]:
+        """Open a stream of texts."""
+        return talk(self._stub.DraftTexts)
+
     @property
     def prefix(self) -> tuple[int, ...]:
         """A text of its vocabulary."""

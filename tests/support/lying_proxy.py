@@ -55,8 +55,9 @@ class _Passing:
 
 
 class _Drafter(drafter_pb2_grpc.DrafterServiceServicer):
-    def __init__(self, passing: _Passing) -> None:
+    def __init__(self, passing: _Passing, texts: _Passing) -> None:
         self.Draft, self.DrafterInfo = passing.stream, passing.about
+        self.DraftTexts = texts.stream
 
 
 class _Verifier(verifier_pb2_grpc.VerifierServiceServicer):
@@ -78,7 +79,9 @@ async def lying(
         if service == "drafter":
             drafter = drafter_pb2_grpc.DrafterServiceStub(channel)
             passing = _Passing(drafter.Draft, drafter.DrafterInfo, asks, answers, code)
-            drafter_pb2_grpc.add_DrafterServiceServicer_to_server(_Drafter(passing), server)
+            texts = _Passing(drafter.DraftTexts, drafter.DrafterInfo, asks, answers, code)
+            servicer = _Drafter(passing, texts)
+            drafter_pb2_grpc.add_DrafterServiceServicer_to_server(servicer, server)
         else:
             verifier = verifier_pb2_grpc.VerifierServiceStub(channel)
             passing = _Passing(verifier.Verify, verifier.VerifierInfo, asks, answers, code)

@@ -108,6 +108,21 @@ def _mute(message: Any) -> Any:
     return message
 
 
+def _shuffled(drafts: Any) -> None:
+    drafts.drafts.reverse()
+
+
+def _forgetful(drafts: Any) -> None:
+    for draft in drafts.drafts:
+        draft.Clear()
+        draft.unknown = True
+
+
+def _all_knowing(drafts: Any) -> None:
+    for draft in drafts.drafts:
+        draft.unknown = False
+
+
 def _patient(message: Any) -> Any:
     """Take any open, as if it were right."""
     if message.WhichOneof("message") == "open":
@@ -125,11 +140,14 @@ DRAFTER_FAULTS: dict[str, tuple[set[str], dict[str, Any]]] = {
     "guesses about nothing": ({"block"}, {"answers": on("block", _strange_guess)}),
     "text behind its end": ({"end_of_text"}, {"answers": _endless}),
     "other outcomes": ({"ahead"}, {"answers": on("blocks_ahead", _other_outcome)}),
-    "another model": ({"open"}, {"answers": on("opened", _other_model)}),
+    "texts in another order": ({"texts"}, {"answers": on("drafts", _shuffled)}),
+    "texts that are forgotten": ({"texts", "texts_unknown"}, {"answers": on("drafts", _forgetful)}),
+    "texts never unknown": ({"texts_unknown"}, {"answers": on("drafts", _all_knowing)}),
+    "another model": ({"open", "texts"}, {"answers": on("opened", _other_model)}),
     "no protocol": ({"info"}, {"answers": _mute}),
     "any protocol": ({"protocol", "open_fields"}, {"asks": _patient}),
     "one status for all": (
-        {"open_first", "open_once", "hash", "propose_fields"},
+        {"open_first", "open_once", "hash", "propose_fields", "texts_fields"},
         {"code": grpc.StatusCode.UNKNOWN},
     ),
 }
