@@ -7,7 +7,7 @@ services' own times travel with every answer, so no span is made beside a forwar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 
 from opentelemetry.context import Context
@@ -34,7 +34,7 @@ class Traces:
         self._tracer = provider.get_tracer("foredraft")
 
     def ended(self, prompt_tokens: int, ended: Ended) -> None:
-        """Make the spans of a session that ended just now, in the trace of its HTTP request."""
+        """Make the spans of a session that ended just now, in the trace of its request."""
         until = self._now()
         start = until - _ns(ended.seconds)
         request = self._tracer.start_span(
@@ -104,8 +104,13 @@ class TraceParent:
         """Pass a request on."""
         if scope["type"] == "http":
             found = {k.decode(): v.decode("latin-1") for k, v in scope["headers"] if k in _HEADERS}
-            _parent.set(_PROPAGATOR.extract(found))
+            remember_parent(found)
         await self._app(scope, receive, send)
+
+
+def remember_parent(headers: Mapping[str, str]) -> None:
+    """Remember the trace that the request of this task belongs to."""
+    _parent.set(_PROPAGATOR.extract(headers))
 
 
 def _ns(seconds: float) -> int:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from foredraft.v1 import common_pb2 as foredraft_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66oredraft/v1/generation.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"(\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"W\n\x0c\x43onversation\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.foredraft.v1.Message\x12\x1e\n\x16\x63ontinue_final_message\x18\x02 \x01(\x08\"\x81\x01\n\x05Input\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x16.foredraft.v1.TokenIdsH\x00\x12\x32\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.ConversationH\x00\x42\x07\n\x05input\"+\n\rOutputGrammar\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xd4\x02\n\x0fGenerateRequest\x12\"\n\x05input\x18\x01 \x01(\x0b\x32\x13.foredraft.v1.Input\x12.\n\x08sampling\x18\x02 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12*\n\x06logits\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x15\n\x08logprobs\x18\x08 \x01(\rH\x00\x88\x01\x01\x12,\n\x07grammar\x18\t \x01(\x0b\x32\x1b.foredraft.v1.OutputGrammar\x12\x12\n\ncache_salt\x18\n \x01(\t\x12\r\n\x05plain\x18\x0b \x01(\x08\x42\x0b\n\t_logprobs\"R\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12-\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\"\xb0\x01\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.foredraft.v1.Token\x12\x15\n\rfinish_reason\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.foredraft.v1.Usage\x12.\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x19.foredraft.v1.Speculation\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\"y\n\x0bSpeculation\x12\x0e\n\x06rounds\x18\x01 \x01(\r\x12\x14\n\x0c\x64raft_rounds\x18\x02 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\x03 \x01(\r\x12\x15\n\rbought_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\"5\n\x0fTokenizeRequest\x12\"\n\x05input\x18\x01 \x01(\x0b\x32\x13.foredraft.v1.Input\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"&\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x11\n\x0fGetModelRequest\"H\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo2\x98\x03\n\x11GenerationService\x12I\n\x08Generate\x12\x1d.foredraft.v1.GenerateRequest\x1a\x1e.foredraft.v1.GenerateResponse\x12Q\n\x0eGenerateStream\x12\x1d.foredraft.v1.GenerateRequest\x1a\x1e.foredraft.v1.GenerateResponse0\x01\x12I\n\x08Tokenize\x12\x1d.foredraft.v1.TokenizeRequest\x1a\x1e.foredraft.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.foredraft.v1.DetokenizeRequest\x1a .foredraft.v1.DetokenizeResponse\x12I\n\x08GetModel\x12\x1d.foredraft.v1.GetModelRequest\x1a\x1e.foredraft.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x66oredraft/v1/generation.proto\x12\x0c\x66oredraft.v1\x1a\x19\x66oredraft/v1/common.proto\"\x17\n\x08TokenIds\x12\x0b\n\x03ids\x18\x01 \x03(\r\"j\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12*\n\ntool_calls\x18\x03 \x03(\x0b\x32\x16.foredraft.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\"F\n\x08ToolCall\x12\r\n\x05index\x18\x01 \x01(\r\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x11\n\targuments\x18\x04 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"\xbc\x01\n\x0c\x43onversation\x12\'\n\x08messages\x18\x01 \x03(\x0b\x32\x15.foredraft.v1.Message\x12\x1e\n\x16\x63ontinue_final_message\x18\x02 \x01(\x08\x12!\n\x05tools\x18\x03 \x03(\x0b\x32\x12.foredraft.v1.Tool\x12\x13\n\x0btool_choice\x18\x04 \x01(\t\x12\x11\n\ttool_name\x18\x05 \x01(\t\x12\x18\n\x10single_tool_call\x18\x06 \x01(\x08\"\x81\x01\n\x05Input\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\ttoken_ids\x18\x02 \x01(\x0b\x32\x16.foredraft.v1.TokenIdsH\x00\x12\x32\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.ConversationH\x00\x42\x07\n\x05input\"+\n\rOutputGrammar\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xd4\x02\n\x0fGenerateRequest\x12\"\n\x05input\x18\x01 \x01(\x0b\x32\x13.foredraft.v1.Input\x12.\n\x08sampling\x18\x02 \x01(\x0b\x32\x1c.foredraft.v1.SamplingParams\x12*\n\x06logits\x18\x03 \x01(\x0b\x32\x1a.foredraft.v1.LogitsParams\x12\x12\n\nmax_tokens\x18\x04 \x01(\r\x12\x0c\n\x04stop\x18\x05 \x03(\t\x12\x16\n\x0estop_token_ids\x18\x06 \x03(\r\x12\x12\n\nignore_eos\x18\x07 \x01(\x08\x12\x15\n\x08logprobs\x18\x08 \x01(\rH\x00\x88\x01\x01\x12,\n\x07grammar\x18\t \x01(\x0b\x32\x1b.foredraft.v1.OutputGrammar\x12\x12\n\ncache_salt\x18\n \x01(\t\x12\r\n\x05plain\x18\x0b \x01(\x08\x42\x0b\n\t_logprobs\"R\n\x05Token\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12-\n\x08logprobs\x18\x03 \x01(\x0b\x32\x1b.foredraft.v1.TokenLogprobs\"\xdc\x01\n\x10GenerateResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12#\n\x06tokens\x18\x02 \x03(\x0b\x32\x13.foredraft.v1.Token\x12\x15\n\rfinish_reason\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.foredraft.v1.Usage\x12.\n\x0bspeculation\x18\x05 \x01(\x0b\x32\x19.foredraft.v1.Speculation\x12*\n\ntool_calls\x18\x06 \x03(\x0b\x32\x16.foredraft.v1.ToolCall\"P\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rcached_tokens\x18\x02 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x03 \x01(\r\"y\n\x0bSpeculation\x12\x0e\n\x06rounds\x18\x01 \x01(\r\x12\x14\n\x0c\x64raft_rounds\x18\x02 \x01(\r\x12\x14\n\x0c\x64raft_tokens\x18\x03 \x01(\r\x12\x15\n\rbought_tokens\x18\x04 \x01(\r\x12\x17\n\x0f\x61\x63\x63\x65pted_tokens\x18\x05 \x01(\r\"5\n\x0fTokenizeRequest\x12\"\n\x05input\x18\x01 \x01(\x0b\x32\x13.foredraft.v1.Input\"%\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"&\n\x11\x44\x65tokenizeRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\"\n\x12\x44\x65tokenizeResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\x11\n\x0fGetModelRequest\"H\n\x10GetModelResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.foredraft.v1.ModelInfo2\x98\x03\n\x11GenerationService\x12I\n\x08Generate\x12\x1d.foredraft.v1.GenerateRequest\x1a\x1e.foredraft.v1.GenerateResponse\x12Q\n\x0eGenerateStream\x12\x1d.foredraft.v1.GenerateRequest\x1a\x1e.foredraft.v1.GenerateResponse0\x01\x12I\n\x08Tokenize\x12\x1d.foredraft.v1.TokenizeRequest\x1a\x1e.foredraft.v1.TokenizeResponse\x12O\n\nDetokenize\x12\x1f.foredraft.v1.DetokenizeRequest\x1a .foredraft.v1.DetokenizeResponse\x12I\n\x08GetModel\x12\x1d.foredraft.v1.GetModelRequest\x1a\x1e.foredraft.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,35 +35,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENIDS']._serialized_start=74
   _globals['_TOKENIDS']._serialized_end=97
   _globals['_MESSAGE']._serialized_start=99
-  _globals['_MESSAGE']._serialized_end=139
-  _globals['_CONVERSATION']._serialized_start=141
-  _globals['_CONVERSATION']._serialized_end=228
-  _globals['_INPUT']._serialized_start=231
-  _globals['_INPUT']._serialized_end=360
-  _globals['_OUTPUTGRAMMAR']._serialized_start=362
-  _globals['_OUTPUTGRAMMAR']._serialized_end=405
-  _globals['_GENERATEREQUEST']._serialized_start=408
-  _globals['_GENERATEREQUEST']._serialized_end=748
-  _globals['_TOKEN']._serialized_start=750
-  _globals['_TOKEN']._serialized_end=832
-  _globals['_GENERATERESPONSE']._serialized_start=835
-  _globals['_GENERATERESPONSE']._serialized_end=1011
-  _globals['_USAGE']._serialized_start=1013
-  _globals['_USAGE']._serialized_end=1093
-  _globals['_SPECULATION']._serialized_start=1095
-  _globals['_SPECULATION']._serialized_end=1216
-  _globals['_TOKENIZEREQUEST']._serialized_start=1218
-  _globals['_TOKENIZEREQUEST']._serialized_end=1271
-  _globals['_TOKENIZERESPONSE']._serialized_start=1273
-  _globals['_TOKENIZERESPONSE']._serialized_end=1310
-  _globals['_DETOKENIZEREQUEST']._serialized_start=1312
-  _globals['_DETOKENIZEREQUEST']._serialized_end=1350
-  _globals['_DETOKENIZERESPONSE']._serialized_start=1352
-  _globals['_DETOKENIZERESPONSE']._serialized_end=1386
-  _globals['_GETMODELREQUEST']._serialized_start=1388
-  _globals['_GETMODELREQUEST']._serialized_end=1405
-  _globals['_GETMODELRESPONSE']._serialized_start=1407
-  _globals['_GETMODELRESPONSE']._serialized_end=1479
-  _globals['_GENERATIONSERVICE']._serialized_start=1482
-  _globals['_GENERATIONSERVICE']._serialized_end=1890
+  _globals['_MESSAGE']._serialized_end=205
+  _globals['_TOOLCALL']._serialized_start=207
+  _globals['_TOOLCALL']._serialized_end=277
+  _globals['_TOOL']._serialized_start=279
+  _globals['_TOOL']._serialized_end=340
+  _globals['_CONVERSATION']._serialized_start=343
+  _globals['_CONVERSATION']._serialized_end=531
+  _globals['_INPUT']._serialized_start=534
+  _globals['_INPUT']._serialized_end=663
+  _globals['_OUTPUTGRAMMAR']._serialized_start=665
+  _globals['_OUTPUTGRAMMAR']._serialized_end=708
+  _globals['_GENERATEREQUEST']._serialized_start=711
+  _globals['_GENERATEREQUEST']._serialized_end=1051
+  _globals['_TOKEN']._serialized_start=1053
+  _globals['_TOKEN']._serialized_end=1135
+  _globals['_GENERATERESPONSE']._serialized_start=1138
+  _globals['_GENERATERESPONSE']._serialized_end=1358
+  _globals['_USAGE']._serialized_start=1360
+  _globals['_USAGE']._serialized_end=1440
+  _globals['_SPECULATION']._serialized_start=1442
+  _globals['_SPECULATION']._serialized_end=1563
+  _globals['_TOKENIZEREQUEST']._serialized_start=1565
+  _globals['_TOKENIZEREQUEST']._serialized_end=1618
+  _globals['_TOKENIZERESPONSE']._serialized_start=1620
+  _globals['_TOKENIZERESPONSE']._serialized_end=1657
+  _globals['_DETOKENIZEREQUEST']._serialized_start=1659
+  _globals['_DETOKENIZEREQUEST']._serialized_end=1697
+  _globals['_DETOKENIZERESPONSE']._serialized_start=1699
+  _globals['_DETOKENIZERESPONSE']._serialized_end=1733
+  _globals['_GETMODELREQUEST']._serialized_start=1735
+  _globals['_GETMODELREQUEST']._serialized_end=1752
+  _globals['_GETMODELRESPONSE']._serialized_start=1754
+  _globals['_GETMODELRESPONSE']._serialized_end=1826
+  _globals['_GENERATIONSERVICE']._serialized_start=1829
+  _globals['_GENERATIONSERVICE']._serialized_end=2237
 # @@protoc_insertion_point(module_scope)

@@ -19,9 +19,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from deployments.ingress.doors.admission import Admission
 from deployments.ingress.doors.keys import Key, add_key, read_keys
 from deployments.ingress.openai.routes import application, handlers
+from deployments.ingress.rpc.calls import Calls
 from deployments.ingress.rpc.config import RpcConfig, TlsConfig
 from deployments.ingress.rpc.server import RpcServer
-from deployments.ingress.rpc.servicer import SERVICE, GenerationServicer
+from deployments.ingress.rpc.servicer import SERVICE
 from foredraft.errors import Overloaded
 from foredraft.v1 import generation_pb2 as pb
 from foredraft.v1 import generation_pb2_grpc
@@ -44,8 +45,8 @@ async def served(
     max_streams: int = 200,
 ) -> AsyncIterator[RpcServer]:
     by = handlers(generations(verifier), TOKENIZER_FILE)
-    servicer = GenerationServicer(by, Admission(keys, lambda: 0.0), max_streams)
-    server = RpcServer(servicer, RpcConfig(port=0, tls=tls, max_streams=max_streams))
+    calls = Calls(by, Admission(keys, lambda: 0.0), max_streams)
+    server = RpcServer(calls, RpcConfig(port=0, tls=tls, max_streams=max_streams))
     await server.start()
     try:
         yield server

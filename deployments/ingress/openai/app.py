@@ -23,9 +23,9 @@ from deployments.ingress.doors.keys import read_keys
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.routes import application, handlers
 from deployments.ingress.playground import routes as playground
+from deployments.ingress.rpc.calls import Calls
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.ingress.rpc.server import RpcServer
-from deployments.ingress.rpc.servicer import GenerationServicer
 from deployments.observability import scrape
 from deployments.observability.collector import provider_of
 from deployments.observability.export import Export
@@ -107,8 +107,8 @@ class Ingress:
     async def _listen(self, config: RpcConfig | None) -> RpcServer | None:
         if config is None:
             return None
-        servicer = GenerationServicer(self._handlers, self._admission, config.max_streams)
-        server = RpcServer(servicer, config)
+        calls = Calls(self._handlers, self._admission, config.max_streams)
+        server = RpcServer(calls, config)
         await server.start()
         return server
 

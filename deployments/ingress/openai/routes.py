@@ -28,8 +28,9 @@ MAX_BODY_BYTES = 4 << 20
 
 
 class Handlers(NamedTuple):
-    """What answers the routes of one model."""
+    """What answers the routes of one model, whose tokenizer lies in tokenizer_file."""
 
+    tokenizer_file: Path
     generations: Generations
     prompts: Prompts
     completions: Completions
@@ -46,7 +47,7 @@ def handlers(generations: Generations, tokenizer_file: Path) -> Handlers:
     template = read_chat_template(tokenizer_file.parent)
     chat = Chat(generations, prompts, template, spelling(tokenizer_file))
     completions, tokens = Completions(generations, prompts), Tokens(generations, prompts, chat)
-    return Handlers(generations, prompts, completions, chat, tokens)
+    return Handlers(tokenizer_file, generations, prompts, completions, chat, tokens)
 
 
 def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | None]]) -> FastAPI:

@@ -29,3 +29,8 @@ class RpcConfig(StrictModel):
     max_streams: int = Field(
         default=256, ge=1, description="Most calls at once; more get RESOURCE_EXHAUSTED."
     )
+    vllm_engine: bool = Field(
+        default=False,
+        description="Serve vllm.grpc.engine.VllmEngine, too, for routers that speak it; needs "
+        "foredraft[vllm-engine].",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -52,11 +53,11 @@ def request_of(m: pb.GenerateRequest) -> GenerationFields:
     if m.input.WhichOneof("input") == "conversation":
         if logprobs is not None:
             values |= {"logprobs": True, "top_logprobs": logprobs}
-        return _parsed(ChatRequest, values | conversation_of(m.input.conversation))
-    return _parsed(CompletionRequest, values | {"prompt": text_of(m.input), "logprobs": logprobs})
+        return parsed(ChatRequest, values | conversation_of(m.input.conversation))
+    return parsed(CompletionRequest, values | {"prompt": prompt_of(m.input), "logprobs": logprobs})
 
 
-def text_of(m: pb.Input) -> str | list[int]:
+def prompt_of(m: pb.Input) -> str | list[int]:
     """Return an input that is no conversation; raise InvalidRequest naming it if it is empty."""
     kind = m.WhichOneof("input")
     found = m.text if kind == "text" else list(m.token_ids.ids)
@@ -66,19 +67,51 @@ def text_of(m: pb.Input) -> str | list[int]:
 
 
 def conversation_of(m: pb.Conversation) -> dict[str, Any]:
-    """Return a conversation as fields of a chat request."""
-    return {
-        "messages": [{"role": each.role, "content": each.content} for each in m.messages],
+    """Return a conversation as fields of a chat request; raise InvalidRequest naming one."""
+    found: dict[str, Any] = {
+        "messages": [_message(each) for each in m.messages],
         "continue_final_message": m.continue_final_message,
+        "parallel_tool_calls": not m.single_tool_call,
     }
+    if m.tools:
+        found["tools"] = [_tool(each, at) for at, each in enumerate(m.tools)]
+    if m.tool_name:
+        found["tool_choice"] = {"type": "function", "function": {"name": m.tool_name}}
+    elif m.tool_choice:
+        found["tool_choice"] = m.tool_choice
+    return found
+
+
+def _message(m: pb.Message) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": m.role, "content": m.content}
+    if m.tool_calls:
+        found["tool_calls"] = [
+            {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}}
+            for call in m.tool_calls
+        ]
+    if m.tool_call_id:
+        found["tool_call_id"] = m.tool_call_id
+    return found
+
+
+def _tool(m: pb.Tool, at: int) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": m.name, "description": m.description or None}
+    if m.parameters:
+        try:
+            function["parameters"] = json.loads(m.parameters)
+        except (ValueError, RecursionError):
+            field = f"tools.{at}.parameters"
+            raise InvalidRequest(f"{field} is no JSON", param=field) from None
+    return {"type": "function", "function": function}
 
 
 def chat_of(m: pb.Conversation) -> ChatRequest:
     """Return a conversation that nothing else is asked of; raise InvalidRequest naming a field."""
-    return _parsed(ChatRequest, conversation_of(m))
+    return parsed(ChatRequest, conversation_of(m))
 
 
-def _parsed(model: type[M], values: dict[str, Any]) -> M:
+def parsed(model: type[M], values: dict[str, Any]) -> M:
+    """Return a request of these fields; raise InvalidRequest naming one that is wrong."""
     try:
         return model.model_validate(values)
     except ValidationError as error:

@@ -8,6 +8,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from deployments.ingress.rpc.calls import Calls
 from deployments.ingress.rpc.config import RpcConfig, TlsConfig
 from deployments.ingress.rpc.servicer import SERVICE, GenerationServicer
 from foredraft.errors import ConfigError
@@ -19,16 +20,23 @@ log = logging.getLogger(__name__)
 
 
 class RpcServer:
-    """Serves one servicer, with health and reflection."""
+    """Serves GenerationService, and VllmEngine where it is asked for; health and reflection.
 
-    def __init__(self, servicer: GenerationServicer, config: RpcConfig) -> None:
+    Raise ConfigError where VllmEngine's messages are not installed.
+    """
+
+    def __init__(self, calls: Calls, config: RpcConfig) -> None:
         self._config = config
         self._server = grpc.aio.server(options=options.SERVER)
+        servicer = GenerationServicer(calls)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
+        self._names = [SERVICE]
+        if config.vllm_engine:
+            self._names.append(_add_vllm_engine(calls, self._server))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
-            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+            (*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
         )
         self.port = 0
 
@@ -43,7 +51,7 @@ class RpcServer:
         except RuntimeError:
             raise ConfigError(f"{_PARAM}: cannot listen on {address}", param=_PARAM) from None
         await self._server.start()
-        for name in ("", SERVICE):
+        for name in ("", *self._names):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         log.info("gRPC listens on %s:%d", self._config.host, self.port)
 
@@ -54,6 +62,17 @@ class RpcServer:
     async def stop(self) -> None:
         """End what is still under way."""
         await self._server.stop(grace=None)
+
+
+def _add_vllm_engine(calls: Calls, server: grpc.aio.Server) -> str:
+    """Add VllmEngine to a server; return its name."""
+    try:
+        from deployments.ingress.rpc.vllm_engine import servicer
+    except ImportError:
+        param = f"{_PARAM}.vllm_engine"
+        raise ConfigError(f"{param} needs foredraft[vllm-engine]", param=param) from None
+    servicer.add(calls, server)
+    return servicer.SERVICE
 
 
 def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -15,10 +16,16 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from deployments.ingress.doors.admission import Admission
 from deployments.ingress.generations import Generations
-from deployments.ingress.openai.routes import application, handlers
+from deployments.ingress.openai.routes import Handlers, application, handlers
+from deployments.ingress.rpc.calls import Calls
+from deployments.ingress.rpc.config import RpcConfig
+from deployments.ingress.rpc.server import RpcServer
 from deployments.observability.collector import TracingConfig, provider_of
 from deployments.observability.tracing import TraceParent, Traces
+from foredraft.v1 import generation_pb2 as pb
+from foredraft.v1 import generation_pb2_grpc
 from tests.support.cluster import free_port
 from tests.support.http import listening
 from tests.support.orchestrator.peers import MODEL, ScriptedDrafter, ScriptedVerifier, config
@@ -28,11 +35,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 BODY: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0}
 
 
-@asynccontextmanager
-async def served(provider: TracerProvider) -> AsyncIterator[str]:
-    async def health() -> dict[str, Any]:
-        return {}
-
+def traced(provider: TracerProvider) -> Handlers:
     traces = Traces("scripted", provider)
     made = Generations(
         "scripted",
@@ -43,7 +46,15 @@ async def served(provider: TracerProvider) -> AsyncIterator[str]:
         ScriptedVerifier(),
         traces.ended,
     )
-    app = application(handlers(made, TOKENIZER_FILE), health)
+    return handlers(made, TOKENIZER_FILE)
+
+
+@asynccontextmanager
+async def served(provider: TracerProvider) -> AsyncIterator[str]:
+    async def health() -> dict[str, Any]:
+        return {}
+
+    app = application(traced(provider), health)
     app.add_middleware(TraceParent)
     async with listening(app) as url:
         yield f"{url}/v1/completions"
@@ -90,6 +101,22 @@ async def test_a_session_is_one_trace_of_its_clients(stream: bool) -> None:
     for span in rounds:
         assert request.start_time and span.start_time and span.end_time
         assert request.start_time <= span.start_time <= span.end_time
+
+
+async def test_a_grpc_call_is_in_the_trace_of_its_client() -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    server = RpcServer(Calls(traced(provider), Admission((), lambda: 0.0), 8), RpcConfig(port=0))
+    await server.start()
+    request = pb.GenerateRequest(input=pb.Input(token_ids=pb.TokenIds(ids=PROMPT)), max_tokens=12)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        await stub.Generate(request, metadata=(("traceparent", f"00-{TRACE}-{PARENT}-01"),))
+        await stub.Generate(request)
+    await server.stop()
+    mine, another = of(list(exporter.get_finished_spans()), "generate")
+    assert mine.parent is not None and f"{mine.parent.span_id:016x}" == PARENT
+    assert another.parent is None
 
 
 async def test_no_words_are_in_a_trace() -> None:

@@ -26,25 +26,28 @@ class FreeText:
         return Called()
 
 
+ChatText = ToolCallText | FreeText
+
+
 class ChatChoice:
     """Writes one choice. text tells content from tool calls."""
 
-    def __init__(self, text: ToolCallText | FreeText, logprobs: ChatLogprobs | None) -> None:
+    def __init__(self, text: ChatText, logprobs: ChatLogprobs | None) -> None:
         self._text = text
         self._logprobs = logprobs
         self._begun = False
 
     def whole(self, answer: Delta) -> dict[str, Any]:
         """Return the choice's message and logprobs."""
-        found = self._called(answer)
+        found = called(self._text, answer)
         message: dict[str, Any] = {"role": _ROLE, "content": found.content, "refusal": None}
         if found.calls:
-            message |= {"content": found.content or None, "tool_calls": _joined(found.calls)}
+            message |= {"content": found.content or None, "tool_calls": joined(found.calls)}
         return {"message": message, "logprobs": self._logprobs_of(answer)}
 
     def chunks(self, delta: Delta) -> list[dict[str, Any]]:
         """Return what the delta adds to the message; before it, once, the role."""
-        found = self._called(delta)
+        found = called(self._text, delta)
         added: dict[str, Any] = {}
         if found.content:
             added["content"] = found.content
@@ -58,20 +61,27 @@ class ChatChoice:
 
     def finish_reason(self, reason: FinishReason) -> str:
         """Return why the choice ended: tool_calls where it did behind one."""
-        return "tool_calls" if reason is FinishReason.STOP and self._text.called else str(reason)
-
-    def _called(self, delta: Delta) -> Called:
-        found = self._text.feed(delta.text)
-        if delta.finish_reason is not None:
-            rest = self._text.finish()
-            found = Called(found.content + rest.content, found.calls + rest.calls)
-        return found
+        return finish_name(self._text, reason)
 
     def _logprobs_of(self, delta: Delta) -> dict[str, Any] | None:
         return self._logprobs.of(delta.tokens) if self._logprobs and delta.tokens else None
 
 
-def _joined(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def called(text: ChatText, delta: Delta) -> Called:
+    """Return what a delta adds to the content and the calls of an answer that text reads."""
+    found = text.feed(delta.text)
+    if delta.finish_reason is not None:
+        rest = text.finish()
+        found = Called(found.content + rest.content, found.calls + rest.calls)
+    return found
+
+
+def finish_name(text: ChatText, reason: FinishReason) -> str:
+    """Return why an answer ended: tool_calls where it did behind one."""
+    return "tool_calls" if reason is FinishReason.STOP and text.called else str(reason)
+
+
+def joined(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return whole calls, made of a stream's parts."""
     calls: list[dict[str, Any]] = []
     for part in parts:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.answer import BodyKind
 from deployments.ingress.openai.answering import answer
-from deployments.ingress.openai.chat.choice import ChatChoice, FreeText
+from deployments.ingress.openai.chat.choice import ChatChoice, ChatText, FreeText
 from deployments.ingress.openai.chat.logprobs import ChatLogprobs
 from deployments.ingress.openai.chat.prompt import prompt_text
 from deployments.ingress.openai.chat.request import ChatRequest
@@ -62,7 +62,11 @@ class Chat:
 
         def writer(_: tuple[int, ...]) -> ChatChoice:
             logprobs = ChatLogprobs(generations.tokenizer, self._spelling)
-            text = FreeText() if request.tool_use() is None else ToolCallText()
-            return ChatChoice(text, logprobs if request.logprobs else None)
+            return ChatChoice(text_of(request), logprobs if request.logprobs else None)
 
         return await answer(request, [tokens], generations, _KIND, writer)
+
+
+def text_of(request: ChatRequest) -> ChatText:
+    """Return what tells the content of one answer from its tool calls."""
+    return FreeText() if request.tool_use() is None else ToolCallText()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool, StrictInt
 
-from deployments.ingress.openai.fields import MAX_N, GenerationFields
+from deployments.ingress.openai.fields import MAX_N, MAX_TOKENS, GenerationFields
 from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_LOGPROBS
 
@@ -28,7 +28,7 @@ class CompletionRequest(GenerationFields):
 
     def check(self, model_name: str) -> None:
         super().check(model_name)
-        if (self.min_tokens or 0) > self.length(0, 0):
+        if (self.min_tokens or 0) > self.length(0, MAX_TOKENS):
             raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
         if self.candidates < self.samples:
             raise InvalidRequest("best_of is smaller than n", param="best_of")

@@ -45,6 +45,7 @@ class Scripted(Generations):
         )
         self.text, self.reason = text, reason
         self.asked: list[Answering] = []
+        self.report: dict[str, Any] = {"trace": []}
 
     async def deltas(
         self, answers: Sequence[Answering], config: OrchestratorConfig
@@ -55,7 +56,7 @@ class Scripted(Generations):
             for part in parts:
                 told = TokenLogprobs(-0.5, 1, ((65, -0.5), (66, -1.5)))
                 yield at, Delta(part, (Committed(65, Origin.KEPT, told),))
-            yield at, Delta("", (), self.reason, {"trace": []})
+            yield at, Delta("", (), self.reason, self.report)
 
 
 @asynccontextmanager
