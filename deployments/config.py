@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.ingress.direct.config import DirectConfig
 from deployments.ingress.playground.config import PlaygroundConfig
 from deployments.ingress.rpc.config import RpcConfig
 from deployments.observability.acceptance import BandConfig
@@ -141,10 +142,18 @@ class IngressConfig(PoolConfig):
         default=None, description="gRPC for other services; null: none is served."
     )
 
+    direct: DirectConfig | None = Field(
+        default=None,
+        description="HTTP on a port of the ingress's own, without Serve's proxy; null: none.",
+    )
+
     @model_validator(mode="after")
     def _one_port_each(self) -> IngressConfig:
-        if self.grpc is not None and self.grpc.port and self.num_replicas > 1:
-            raise ValueError("grpc needs num_replicas 1: replicas of a node would share its port")
+        for name, door in (("grpc", self.grpc), ("direct", self.direct)):
+            if door is not None and door.port and self.num_replicas > 1:
+                raise ValueError(
+                    f"{name} needs num_replicas 1: replicas of a node would share its port"
+                )
         return self
 
 

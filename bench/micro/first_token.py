@@ -1,8 +1,9 @@
 """Where a first token's time goes: bench.micro.first_token.
 
 One local cluster, idle but for one request at a time. Of each request's first token: what the
-client saw, the target's pass over the prompt (its own report), and what lies between, which is the
-HTTP proxy, the ingress, the orchestrator and the wire. Prompts differ, so that nothing is cached.
+client saw, the target's pass over the prompt (its own report), and what lies between: Serve's proxy
+or the ingress's own port, the ingress, the orchestrator and the wire. Prompts differ, so that
+nothing is cached.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import json
 import sys
 import time
 import uuid
+from collections import defaultdict
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 import aiohttp
 
+from bench.overhead.direct import with_direct
 from deployments.config import read
 from deployments.serve.cluster import running
 from foredraft_cli.options import served
@@ -78,26 +81,30 @@ async def first(http: aiohttp.ClientSession, url: str, prompt: str, enabled: boo
 
 
 async def run(config: Path | None, count: int) -> None:
-    """Print medians over the prompts, decoded plainly and with drafts in turn."""
-    file, texts = read(served(config)), prompts(count)
+    """Print medians over the prompts, by each way in, decoded plainly and with drafts in turn."""
+    file, texts = with_direct(read(served(config))), prompts(count)
+    found: dict[tuple[str, bool], list[First]] = defaultdict(list)
     with running(file) as cluster:
+        ways = {"Serve's proxy": cluster.url, "its own port": cluster.direct_url}
         async with aiohttp.ClientSession() as http:
             for text in texts[:4]:
-                await first(http, cluster.url, text, True)
-            found: dict[bool, list[First]] = {True: [], False: []}
+                for url in ways.values():
+                    await first(http, url, text, True)
             for text in texts:
-                for enabled in (False, True):
-                    found[enabled].append(await first(http, cluster.url, text, enabled))
+                for way, url in ways.items():
+                    for enabled in (False, True):
+                        found[way, enabled].append(await first(http, url, text, enabled))
     sys.stdout.write("| | seen | prefill | added | drafter | orchestrator | HTTP |\n")
     sys.stdout.write("|---|---|---|---|---|---|---|\n")
-    for enabled, name in ((False, "plain"), (True, "with drafts")):
+    for (way, enabled), firsts in found.items():
         parts = [
             (one.seen_s, one.prefill_s, one.added_s, one.draft_wait_s, one.opening_s, one.http_s)
-            for one in found[enabled]
+            for one in firsts
         ]
         columns = (median(column) for column in zip(*parts, strict=True))
         cells = " | ".join(f"{1e3 * column:.1f} ms" for column in columns)
-        sys.stdout.write(f"| {name} | {cells} |\n")
+        name = "with drafts" if enabled else "plain"
+        sys.stdout.write(f"| {way}, {name} | {cells} |\n")
 
 
 if __name__ == "__main__":

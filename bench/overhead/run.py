@@ -1,9 +1,10 @@
 """What the cluster costs: python -m bench.overhead.run.
 
-The same configuration is decoded through a local cluster over HTTP and by the same engines in one
-process, in turn, so that whatever else the machine does meets both. While one side works the other
-one's engines sleep. Prints medians over turns of the cluster's speed against the process's, with
-their intervals, and the CPU milliseconds per token of each of the cluster's parts.
+The same configuration is decoded through a local cluster over HTTP, by Serve's proxy and by the
+ingress's own port, and by the same engines in one process, in turn, so that whatever else the
+machine does meets all. While one side works the others' engines sleep. Prints medians over turns of
+the cluster's speed against the process's, with their intervals, and the CPU milliseconds per token
+of each of the cluster's parts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bench.compare.rows import median_interval
 from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode, dlm
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Traffic, Turn, connect
+from bench.overhead.direct import with_direct
 from bench.overhead.sides import Cluster, Process, Side
 from deployments.config import EMBEDDED_FILE
 from deployments.in_process import engines
@@ -45,9 +47,9 @@ async def alternate(
     return found
 
 
-def line(mode: str, found: Speeds) -> str:
-    """Return one line of the table."""
-    ours, theirs = found[mode, "cluster"], found[mode, "process"]
+def line(mode: str, side: str, found: Speeds) -> str:
+    """Return one line of the table: a side against the process."""
+    ours, theirs = found[mode, side], found[mode, "process"]
     ratios = [a.speed / b.speed for a, b in zip(ours, theirs, strict=True)]
     low, high = median_interval(ratios)
     same = [
@@ -56,26 +58,26 @@ def line(mode: str, found: Speeds) -> str:
         for a, b in zip(one.answers, other.answers, strict=True)
     ]
     return (
-        f"{mode:14} cluster {median(t.speed for t in ours):6.0f} tokens/s, "
+        f"{mode:14} {side:6} {median(t.speed for t in ours):6.0f} tokens/s, "
         f"process {median(t.speed for t in theirs):6.0f}, "
         f"against it {median(ratios):.3f} ({low:.3f} to {high:.3f}), "
         f"{sum(same) / len(same):.0%} identical"
     )
 
 
-def cpu_line(mode: str, spent: Mapping[str, float]) -> str:
+def cpu_line(mode: str, side: str, spent: Mapping[str, float]) -> str:
     """Return the CPU time of each part."""
     tokens = spent["tokens"]
     ordered = sorted(spent.items(), key=lambda each: -each[1])
     parts = [(name, seconds) for name, seconds in ordered if name != "tokens" and seconds > 0]
     shown = ", ".join(f"{name} {1e3 * seconds / tokens:.2f}" for name, seconds in parts)
-    return f"{mode:14} CPU ms a token: {shown}"
+    return f"{mode:14} {side:6} CPU ms a token: {shown}"
 
 
 async def measure(pair: Pair, args: argparse.Namespace) -> None:
     """Print a table."""
     config = pair.file.application.args
-    with running(pair.file) as cluster:
+    with running(with_direct(pair.file)) as cluster:
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(connect())
             others: dict[str, Side] = {}
@@ -84,19 +86,22 @@ async def measure(pair: Pair, args: argparse.Namespace) -> None:
                 others["process"] = Process(loaded, config.orchestrator)
             for temperature in args.temperatures:
                 for sessions in args.sessions:
-                    through = Cluster(http, cluster.url)
+                    through = {
+                        "proxy": Cluster(http, cluster.url),
+                        "direct": Cluster(http, cluster.direct_url),
+                    }
                     plan = LoadPlan(max_tokens=args.max_tokens, least_requests=args.requests)
                     traffic = traffic_of(pair, plan, sessions, temperature)
                     drafted = dlm("tree", args.k) if args.k else AS_CONFIGURED
                     modes = (PLAIN, drafted) if sessions == 1 else (PLAIN,)
-                    found = await alternate(
-                        {"cluster": through, **others}, traffic, modes, args.turns
-                    )
+                    sides: dict[str, Side] = {**through, **others}
+                    found = await alternate(sides, traffic, modes, args.turns)
                     print(f"temperature {temperature:g}, {sessions} at once")  # noqa: T201
                     for mode in modes:
-                        if others:
-                            print("  " + line(mode.name, found))  # noqa: T201
-                        print("  " + cpu_line(mode.name, through.cpu[mode.name]))  # noqa: T201
+                        for name, side in through.items():
+                            if others:
+                                print("  " + line(mode.name, name, found))  # noqa: T201
+                            print("  " + cpu_line(mode.name, name, side.cpu[mode.name]))  # noqa: T201
                     sys.stdout.flush()
 
 

@@ -31,10 +31,14 @@ _DRAIN_MARGIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """Where a started application answers, and how it described itself when it became ready."""
+    """Where a started application answers, and how it described itself when it became ready.
+
+    direct_url is the ingress's own port, "" without one.
+    """
 
     url: str
     health: dict[str, Any]
+    direct_url: str = ""
 
     @property
     def refusal(self) -> str | None:
@@ -94,7 +98,9 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             raise Unavailable("; ".join(failures) or str(error)) from None
         url = http.url + entry.route_prefix.rstrip("/")
         instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
-        yield RunningCluster(url, wait_until_ready(url, instances, trusted(http)))
+        health = wait_until_ready(url, instances, trusted(http))
+        direct = entry.args.ingress.direct
+        yield RunningCluster(url, health, "" if direct is None else direct.url)
         grace_s = entry.args.ingress.drain_s
         # Whatever is wrong with an ingress by now, it goes all the same.
         with suppress(Exception):

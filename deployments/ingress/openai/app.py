@@ -16,7 +16,8 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig
+from deployments.config import ForedraftConfig, IngressConfig
+from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.doors import install as doors
 from deployments.ingress.doors.admission import Admission
 from deployments.ingress.doors.keys import read_keys
@@ -78,10 +79,15 @@ class Ingress:
             ended,
         )
         self._handlers = handlers(self._generations, config.tokenizer_file)
+        self._app = self._made()
         self._rpc = await self._listen(config.ingress.grpc)
+        self._direct = await self._listen_directly(config.ingress)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
+        return self._app
+
+    def _made(self) -> FastAPI:
         app = application(self._handlers, self._health)
         if self._provider is not None:
             app.add_middleware(TraceParent)
@@ -99,8 +105,9 @@ class Ingress:
         if self._rpc is not None:
             await self._rpc.leave()
         await self._generations.stopping.drain(grace_s)
-        if self._rpc is not None:
-            await self._rpc.stop()
+        for door in (self._rpc, self._direct):
+            if door is not None:
+                await door.stop()
         if self._provider is not None:
             await asyncio.to_thread(self._provider.shutdown)
 
@@ -109,6 +116,13 @@ class Ingress:
             return None
         calls = Calls(self._handlers, self._admission, config.max_streams)
         server = RpcServer(calls, config)
+        await server.start()
+        return server
+
+    async def _listen_directly(self, config: IngressConfig) -> DirectServer | None:
+        if config.direct is None:
+            return None
+        server = DirectServer(self._app, config.direct, config.max_ongoing_requests)
         await server.start()
         return server
 
