@@ -13,11 +13,14 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
-from deployments.config import ForedraftConfig, PoolConfig, located
+from deployments.config import ForedraftConfig, PoolConfig, ScaledPoolConfig, located
 from deployments.ingress.openai.app import Ingress
 from deployments.serve.platform import check_environment
 from deployments.serve.replica import ModelServiceReplica
 from foredraft.strict import parse
+
+# Over which Serve keeps what replicas report.
+_LOOK_BACK_S = 10.0
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -45,10 +48,10 @@ def build(args: dict[str, Any]) -> Application:
 
 
 def _model_service(
-    name: str, pool: PoolConfig, service: Any, config: ForedraftConfig, ranks: int = 1
+    name: str, pool: ScaledPoolConfig, service: Any, config: ForedraftConfig, ranks: int = 1
 ) -> Application:
     replica: Any = serve.deployment(ModelServiceReplica)
-    options = _pool(pool)
+    options = _pool(pool) | _scaled(pool)
     if ranks > 1:
         # One scheduling unit: the replica, rank 0, has the first bundle, and each rank another.
         bundle = {"CPU": pool.num_cpus, "GPU": pool.num_gpus}
@@ -71,4 +74,22 @@ def _pool(pool: PoolConfig) -> dict[str, Any]:
         "ray_actor_options": {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus},
         "graceful_shutdown_timeout_s": pool.drain_s + 1,
         "graceful_shutdown_wait_loop_s": 0.1,
+    }
+
+
+def _scaled(pool: ScaledPoolConfig) -> dict[str, Any]:
+    if (bounds := pool.autoscaling) is None:
+        return {}
+    # The policy holds its wishes itself: Serve's own delays begin anew with each call.
+    return {
+        "num_replicas": None,
+        "autoscaling_config": {
+            "min_replicas": bounds.min_replicas,
+            "max_replicas": bounds.max_replicas,
+            "initial_replicas": bounds.initial,
+            "look_back_period_s": _LOOK_BACK_S,
+            "upscale_delay_s": 0.0,
+            "downscale_delay_s": 0.0,
+            "downscale_to_zero_delay_s": 0.0,
+        },
     }

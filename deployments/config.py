@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
+from deployments.autoscaling.config import BoundsConfig, ScalingConfig
 from deployments.ingress.direct.config import DirectConfig
 from deployments.ingress.playground.config import PlaygroundConfig
 from deployments.ingress.rpc.config import RpcConfig
@@ -89,7 +90,17 @@ class TensorConfig(StrictModel):
     )
 
 
-class DrafterPool(PoolConfig):
+class ScaledPoolConfig(PoolConfig):
+    """A deployment whose number of replicas a policy may change."""
+
+    autoscaling: BoundsConfig | None = Field(
+        default=None,
+        description="Bounds of an autoscaled pool, in place of num_replicas; goes with "
+        "autoscaling_policy of the application. Null: num_replicas.",
+    )
+
+
+class DrafterPool(ScaledPoolConfig):
     """The drafter deployment."""
 
     link: LinkConfig = Field(
@@ -101,7 +112,7 @@ class DrafterPool(PoolConfig):
     )
 
 
-class VerifierPool(PoolConfig):
+class VerifierPool(ScaledPoolConfig):
     """The verifier deployment."""
 
     link: LinkConfig = Field(
@@ -111,6 +122,12 @@ class VerifierPool(PoolConfig):
         default=VerifierConfig(model=Path("models/embedded/target")),
         description="The service in each replica; its host is the replica's node.",
     )
+
+    @model_validator(mode="after")
+    def _one_at_least(self) -> VerifierPool:
+        if self.autoscaling is not None and self.autoscaling.min_replicas < 1:
+            raise ValueError("min_replicas must be at least 1: nothing decodes without a verifier")
+        return self
 
 
 class IngressConfig(PoolConfig):
@@ -234,6 +251,18 @@ class LogOptions(StrictModel):
     enable_access_log: bool = Field(default=True, description="Whether every request is logged.")
 
 
+class ScalingPolicyEntry(StrictModel):
+    """The policy that scales drafters and verifiers together; Ray Serve's own keys."""
+
+    policy_function: Literal["deployments.autoscaling.serve_policy:ScalingPolicy"] = Field(
+        default="deployments.autoscaling.serve_policy:ScalingPolicy",
+        description="Class of the policy.",
+    )
+    policy_kwargs: ScalingConfig = Field(
+        default=ScalingConfig(), description="Which policy, and its parameters."
+    )
+
+
 class ApplicationEntry(StrictModel):
     """The one application of the file."""
 
@@ -242,14 +271,32 @@ class ApplicationEntry(StrictModel):
     import_path: Literal["deployments.app:build"] = Field(
         default=IMPORT_PATH, description="Function that builds the application."
     )
+    autoscaling_policy: ScalingPolicyEntry | None = Field(
+        default=None, description="How the pools with `autoscaling` are scaled; null: they are not."
+    )
     args: ForedraftConfig = Field(default=ForedraftConfig(), description="Foredraft itself.")
+
+    @model_validator(mode="after")
+    def _both_pools(self) -> ApplicationEntry:
+        parts = (
+            self.autoscaling_policy,
+            self.args.drafter.autoscaling,
+            self.args.verifier.autoscaling,
+        )
+        if len({part is None for part in parts}) > 1:
+            raise ValueError(
+                "autoscaling_policy, drafter.autoscaling and verifier.autoscaling go together"
+            )
+        return self
 
 
 class ServeFile(StrictModel):
     """A Ray Serve config file that holds Foredraft and nothing unknown."""
 
-    proxy_location: Literal["HeadOnly", "EveryNode"] = Field(
-        default="HeadOnly", description="Nodes that accept HTTP requests."
+    proxy_location: Literal["Disabled", "HeadOnly", "EveryNode"] = Field(
+        default="HeadOnly",
+        description="Nodes with one of Serve's HTTP proxies; Disabled: none, the ingress listens "
+        "itself (`ingress.direct`).",
     )
     http_options: HttpOptions = Field(default=HttpOptions(), description="The HTTP proxy.")
     logging_config: LogOptions = Field(default=LogOptions(), description="Logs.")
@@ -257,10 +304,32 @@ class ServeFile(StrictModel):
         min_length=1, max_length=1, description="The one application."
     )
 
+    @model_validator(mode="after")
+    def _reachable(self) -> ServeFile:
+        if self.proxy_location == "Disabled" and self.application.args.ingress.direct is None:
+            raise ValueError("proxy_location Disabled needs args.ingress.direct: nobody listens")
+        return self
+
     @property
     def application(self) -> ApplicationEntry:
         """The application entry."""
         return self.applications[0]
+
+    @property
+    def url(self) -> str:
+        """Where the application answers: through Serve's proxies, where there are some."""
+        direct = self.application.args.ingress.direct
+        if self.proxy_location == "Disabled" and direct is not None:
+            return direct.url
+        return self.http_options.url + self.application.route_prefix.rstrip("/")
+
+    @property
+    def certificate(self) -> Path | None:
+        """The certificate of whoever answers there, None for plain HTTP."""
+        direct = self.application.args.ingress.direct
+        if self.proxy_location == "Disabled" and direct is not None:
+            return direct.tls and direct.tls.certfile
+        return self.http_options.ssl_certfile
 
 
 def read(path: Path) -> ServeFile:

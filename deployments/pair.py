@@ -9,11 +9,12 @@ from deployments.config import (
     ApplicationEntry,
     DrafterPool,
     ForedraftConfig,
-    HttpOptions,
+    IngressConfig,
     ServeFile,
     VerifierPool,
     located,
 )
+from deployments.ingress.direct.config import DirectConfig
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.model_files import sha256, tokenizer_file
@@ -26,7 +27,9 @@ from verifier_service.config import FeaturesConfig, VerifierConfig
 _LED_ROUNDS = 16
 
 
-def served_pair(model: Path, drafter: Path, http: HttpOptions, device: str, cpus: int) -> ServeFile:
+def served_pair(
+    model: Path, drafter: Path, direct: DirectConfig, device: str, cpus: int
+) -> ServeFile:
     """Return what serves a target, a folder or GGUF file, with a drafter's folder.
 
     Drafts are trees behind the text's own n-grams, as long as they pay. A drafter that needs its
@@ -37,6 +40,7 @@ def served_pair(model: Path, drafter: Path, http: HttpOptions, device: str, cpus
     reading = FeaturesConfig(model=drafter) if _reads_features(drafter) else None
     config = located(
         ForedraftConfig(
+            ingress=IngressConfig(direct=direct),
             orchestrator=OrchestratorConfig(
                 proposal=Proposal.TREE,
                 ngram=NgramConfig(enabled=True),
@@ -53,7 +57,7 @@ def served_pair(model: Path, drafter: Path, http: HttpOptions, device: str, cpus
         )
     )
     entry = ApplicationEntry(args=_translated(config))
-    return ServeFile(http_options=http, applications=[entry])
+    return ServeFile(proxy_location="Disabled", applications=[entry])
 
 
 def _reads_features(drafter: Path) -> bool:

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from deployments.config import CHAT_FILE, EMBEDDED_FILE, HttpOptions, ServeFile
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, ServeFile
+from deployments.ingress.direct.config import DirectConfig
 from deployments.pair import served_pair
 from foredraft.errors import ConfigError
 from foredraft_cli.fetch import target_or_line
@@ -47,5 +48,5 @@ def paired(
             "teaches a drafter for a target",
             param=missing,
         )
-    http = HttpOptions(host=host, port=port)
-    return served_pair(model.absolute(), drafter.absolute(), http, device, os.cpu_count() or 1)
+    direct = DirectConfig(host=host, port=port)
+    return served_pair(model.absolute(), drafter.absolute(), direct, device, os.cpu_count() or 1)

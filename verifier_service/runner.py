@@ -24,7 +24,7 @@ class Rounds:
     def __init__(self, engine: VerifierEngine) -> None:
         self.engine = engine
         self._waiting: dict[int, asyncio.Future[Verdict]] = {}
-        self._rounds = 0
+        self._rounds = self._kept = 0
 
     @property
     def info(self) -> ModelInfo:
@@ -59,6 +59,7 @@ class Rounds:
         """Run one forward."""
         outcomes = self.engine.step()
         self._rounds += len(outcomes)
+        self._kept += sum(each.accepted for _, each in outcomes if isinstance(each, Verdict))
         yield [
             (self._waiting.pop(handle), result)
             for handle, result in outcomes
@@ -74,7 +75,8 @@ class Rounds:
         read because another session had; all three in tokens. preempted counts sessions that lost
         their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
         all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
-        bought. price_... are the seconds that the last verdict said. A paced model adds its own.
+        bought, and of those kept. price_... are the seconds that the last verdict said. A paced
+        model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price
         return {
@@ -84,6 +86,7 @@ class Rounds:
             "kv_shared": float(kv.shared_tokens),
             "preempted": float(self.engine.preempted),
             "rounds": float(self._rounds),
+            "kept": float(self._kept),
             "corrupted": float(self.engine.corrupted),
             "passes": float(counts.passes),
             "pass_s": counts.seconds,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import aiohttp
 
-from bench.overhead.direct import with_direct
+from bench.overhead.direct import reached_both_ways
 from deployments.config import read
 from deployments.serve.cluster import running
 from foredraft_cli.options import served
@@ -82,7 +82,7 @@ async def first(http: aiohttp.ClientSession, url: str, prompt: str, enabled: boo
 
 async def run(config: Path | None, count: int) -> None:
     """Print medians over the prompts, by each way in, decoded plainly and with drafts in turn."""
-    file, texts = with_direct(read(served(config))), prompts(count)
+    file, texts = reached_both_ways(read(served(config))), prompts(count)
     found: dict[tuple[str, bool], list[First]] = defaultdict(list)
     with running(file) as cluster:
         ways = {"Serve's proxy": cluster.url, "its own port": cluster.direct_url}

@@ -23,7 +23,7 @@ from bench.compare.rows import median_interval
 from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode, dlm
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Traffic, Turn, connect
-from bench.overhead.direct import with_direct
+from bench.overhead.direct import reached_both_ways
 from bench.overhead.sides import Cluster, Process, Side
 from deployments.config import EMBEDDED_FILE
 from deployments.in_process import engines
@@ -77,7 +77,7 @@ def cpu_line(mode: str, side: str, spent: Mapping[str, float]) -> str:
 async def measure(pair: Pair, args: argparse.Namespace) -> None:
     """Print a table."""
     config = pair.file.application.args
-    with running(with_direct(pair.file)) as cluster:
+    with running(reached_both_ways(pair.file)) as cluster:
         async with AsyncExitStack() as stack:
             http = await stack.enter_async_context(connect())
             others: dict[str, Side] = {}

@@ -119,6 +119,7 @@ _VERIFIER = {
     "rows": _counter("verifier_rows", "Rows of forward passes."),
     "offered": _counter("verifier_offered_tokens", "Draft tokens of the rounds decided."),
     "bought": _counter("verifier_bought_tokens", "Of these, tokens that were verified."),
+    "kept": _counter("verifier_kept_tokens", "Of these, tokens that were accepted."),
     "price_pass_s": _gauge("price_pass_seconds", "A pass over one row of each session."),
     "price_row_s": _gauge("price_row_seconds", "What one more row adds to a pass."),
     "price_draft_s": _gauge("price_draft_seconds", "What passes lose to one drafted round."),

@@ -11,22 +11,29 @@ import urllib.request
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from deployments.config import HttpOptions, ServeFile, located
+from deployments.config import ServeFile, located
 from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
 from deployments.serve.platform import (
     call_every_replica,
+    deploy_file,
     deployment_failures,
+    is_starting,
     prepare_environment,
     started_here,
 )
 from foredraft.errors import ConfigError, Unavailable
 
+if TYPE_CHECKING:
+    from ray.serve.handle import DeploymentHandle
+
 _START_TIMEOUT_S = 180.0
 # What a drain may take beyond its grace period.
 _DRAIN_MARGIN_S = 5.0
+_POLL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +75,19 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
     from deployments.app import build
 
     connected = ray.is_initialized()
+    if connected and entry.autoscaling_policy is not None:
+        raise ConfigError(
+            "autoscaling_policy: on a cluster that runs already use `serve deploy FILE`, which "
+            "replaces what was deployed from files before",
+            param="autoscaling_policy",
+        )
     if not connected:
         # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
         ray.init(include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     deployed = False
     try:
         status = serve.status()
-        if not status.proxies:
-            check_port(http)
+        check_ports(file, proxies=bool(status.proxies))
         if entry.name in status.applications:
             raise ConfigError(
                 f"an application {entry.name} runs on this cluster already", param="name"
@@ -87,20 +99,22 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
         )
         deployed = True
         try:
-            handle = serve.run(
-                build(entry.args.model_dump()),
-                name=entry.name,
-                route_prefix=entry.route_prefix,
-                logging_config=logs,
-            )
+            if entry.autoscaling_policy is None:
+                handle = serve.run(
+                    build(entry.args.model_dump()),
+                    name=entry.name,
+                    route_prefix=entry.route_prefix,
+                    logging_config=logs,
+                )
+            else:
+                handle = _deployed(file)
         except RuntimeError as error:
             failures = deployment_failures(entry.name)
             raise Unavailable("; ".join(failures) or str(error)) from None
-        url = http.url + entry.route_prefix.rstrip("/")
         instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
-        health = wait_until_ready(url, instances, trusted(http))
+        health = wait_until_ready(file.url, instances, trusted(file.certificate))
         direct = entry.args.ingress.direct
-        yield RunningCluster(url, health, "" if direct is None else direct.url)
+        yield RunningCluster(file.url, health, "" if direct is None else direct.url)
         grace_s = entry.args.ingress.drain_s
         # Whatever is wrong with an ingress by now, it goes all the same.
         with suppress(Exception):
@@ -114,31 +128,58 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             ray.shutdown()
 
 
-def check_port(http: HttpOptions) -> None:
+def _deployed(file: ServeFile) -> DeploymentHandle[Any]:
+    """Deploy a file with an autoscaling policy; return the application's handle once it runs.
+
+    Raise RuntimeError when it fails, or does not run within three minutes.
+    """
+    from ray import serve
+
+    name = file.application.name
+    deploy_file(file.model_dump(mode="json", exclude_none=True))
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while is_starting(name) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    if serve.status().applications[name].status != "RUNNING":
+        raise RuntimeError(f"the application {name} does not run")
+    return serve.get_app_handle(name)
+
+
+def check_ports(file: ServeFile, proxies: bool = False) -> None:
+    """Raise ConfigError unless every HTTP address of a file can be listened on.
+
+    proxies says that Serve's are there already. The ingress listens where its replica is: here,
+    where this is the one node.
+    """
+    http, direct = file.http_options, file.application.args.ingress.direct
+    if file.proxy_location != "Disabled" and not proxies:
+        check_port(http.host, http.port, "http_options")
+    if direct is not None and direct.port:
+        check_port(direct.host, direct.port, "ingress.direct")
+
+
+def check_port(host: str, port: int, param: str) -> None:
     """Raise ConfigError unless the address can be listened on.
 
-    Serve's proxies share their port with whoever else is willing to.
+    Serve's proxies, and ingress replicas, share their port with whoever else is willing to.
     """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(
-            http.host, http.port, type=socket.SOCK_STREAM
-        )[0]
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
-            # As the proxies do: what is left of old connections is no server.
+            # As the servers do: what is left of old connections is no server.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as error:
         raise ConfigError(
-            f"http_options: cannot listen on {http.host}:{http.port}: {error.strerror}",
-            param="http_options",
+            f"{param}: cannot listen on {host}:{port}: {error.strerror}", param=param
         ) from None
 
 
-def trusted(http: HttpOptions) -> ssl.SSLContext | None:
-    """Return what trusts the proxy's own certificate, whatever name it is for; None for HTTP."""
-    if http.ssl_certfile is None:
+def trusted(certificate: Path | None) -> ssl.SSLContext | None:
+    """Return what trusts a server's own certificate, whatever name it is for; None for HTTP."""
+    if certificate is None:
         return None
-    context = ssl.create_default_context(cafile=http.ssl_certfile)
+    context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
     # A chain rarely has its root: each certificate in the file is one to trust.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

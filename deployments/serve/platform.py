@@ -25,6 +25,8 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    # An autoscaling policy sees what replicas reported so long ago.
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TOKENIZERS_PARALLELISM": "false",
 }
@@ -177,3 +179,27 @@ async def choose_replica(handle: DeploymentHandle[Any], timeout_s: float) -> Map
     if "grpc" not in metadata:
         raise Unavailable("the replica is still starting")
     return metadata
+
+
+def deploy_file(values: dict[str, Any]) -> None:
+    """Deploy a Serve config file's values, as `serve deploy` does; returns before it runs.
+
+    Every other application that was deployed from a file is deleted. serve.run takes no
+    application-level autoscaling policy.
+    """
+    from ray.serve.context import _get_global_client
+    from ray.serve.schema import ServeDeploySchema
+
+    client = _get_global_client()
+    assert client is not None
+    client.deploy_apps(ServeDeploySchema.model_validate(values))
+
+
+def is_starting(application: str) -> bool:
+    """Return whether an application has neither begun to run nor failed."""
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus
+
+    found = serve.status().applications.get(application)
+    starting = {ApplicationStatus.NOT_STARTED, ApplicationStatus.DEPLOYING}
+    return found is None or found.status in starting

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deployments.config import ServeFile, read
 from deployments.preflight import check_models
-from deployments.serve.cluster import check_port
+from deployments.serve.cluster import check_ports
 from foredraft.errors import ConfigError
 from foredraft_cli.doctor.checks import Finding
 from foredraft_kernels.loader import load_kernels
@@ -26,9 +26,9 @@ def examine(path: Path) -> list[Finding]:
 
 def _port(file: ServeFile) -> Iterator[Finding]:
     try:
-        check_port(file.http_options)
+        check_ports(file)
     except ConfigError as error:
-        change = "stop what listens there (a running Foredraft does), or change http_options.port"
+        change = f"stop what listens there (a running Foredraft does), or change {error.param}.port"
         yield Finding("port", str(error), change)
 
 

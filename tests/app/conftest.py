@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -22,6 +21,7 @@ def _always_drafting(file: ServeFile, grpc_port: int) -> ServeFile:
     lengths = ByTemperatureConfig(greedy=FixedConfig(k=15), sampled=FixedConfig(k=5))
     application["args"]["orchestrator"]["adl"] = lengths.model_dump()
     application["args"]["ingress"]["grpc"] = {"port": grpc_port}
+    application["args"]["ingress"]["direct"]["port"] = free_port()
     application["args"]["ingress"]["playground"] = {"kill_drafter": True}
     return ServeFile.model_validate(changed)
 
@@ -35,19 +35,19 @@ def grpc_port() -> int:
 @pytest.fixture(scope="session")
 def cluster(grpc_port: int) -> Iterator[RunningCluster]:
     file = _always_drafting(read(EMBEDDED_FILE), grpc_port)
-    http = file.http_options.model_copy(update={"port": free_port()})
-    with running(file.model_copy(update={"http_options": http})) as started:
+    with running(file) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def chat(cluster: RunningCluster) -> Iterator[RunningCluster]:
-    """The chat pair beside the embedded one, on its Ray and its port."""
+    """The chat pair beside the embedded one, on its Ray."""
     if smollm2_target() is None:
         pytest.skip("foredraft fetch could not bring the target")
     values = read(CHAT_FILE).model_dump()
-    values["applications"][0] |= {"name": "chat", "route_prefix": "/chat"}
-    values["http_options"]["port"] = urlsplit(cluster.url).port
+    [application] = values["applications"]
+    application |= {"name": "chat", "route_prefix": "/chat"}
+    application["args"]["ingress"]["direct"]["port"] = free_port()
     with running(ServeFile.model_validate(values)) as started:
         yield started
 

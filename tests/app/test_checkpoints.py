@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -17,22 +16,20 @@ from deployments.config import ServeFile
 from deployments.serve.cluster import RunningCluster, running
 from deployments.serve.platform import started_here
 from tests.support.checkpoints import KINDS, MAX_LEN, Checkpoint, write_drafter, write_target
-from tests.support.cluster import post
+from tests.support.cluster import free_port, post
 
 PROMPT = "def mean(values):\n    return"
 
 
 @dataclass(frozen=True)
 class Served:
-    """A checkpoint beside the embedded pair, on its Ray and its port."""
+    """A checkpoint beside the embedded pair, on its Ray."""
 
     made: Checkpoint
     cluster: RunningCluster
 
 
-def configuration(
-    kind: str, target: Path, drafter: Path, beside: RunningCluster, **fields: Any
-) -> ServeFile:
+def configuration(kind: str, target: Path, drafter: Path, **fields: Any) -> ServeFile:
     args = {
         "orchestrator": {
             "proposal": "tree",
@@ -42,6 +39,7 @@ def configuration(
         },
         "drafter": {"service": {"model": str(drafter), "dtype": "float32", "max_mask_slots": 8}},
         "verifier": {"service": {"model": str(target), "kv_tokens": 4096}},
+        "ingress": {"direct": {"port": free_port()}},
     }
     entry = {
         "name": kind,
@@ -49,8 +47,8 @@ def configuration(
         "import_path": "deployments.app:build",
         "args": args | fields,
     }
-    port = urlsplit(beside.url).port
-    return ServeFile.model_validate({"http_options": {"port": port}, "applications": [entry]})
+    values = {"proxy_location": "Disabled", "applications": [entry]}
+    return ServeFile.model_validate(values)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -63,7 +61,7 @@ def served(
     folder = tmp_path_factory.mktemp(kind)
     made = write_target(folder / f"Tiny-{kind}", kind)
     drafter = write_drafter(folder / "drafter", made)
-    with running(configuration(kind, made.folder, drafter, cluster)) as started:
+    with running(configuration(kind, made.folder, drafter)) as started:
         yield Served(made, started)
 
 
@@ -166,7 +164,7 @@ async def test_a_drafter_of_another_tokenizer_is_said_at_the_start_and_in_health
 ) -> None:
     made = write_target(tmp_path / "target", "llama")
     foreign = write_drafter(tmp_path / "drafter", write_target(tmp_path / "other", "qwen2"))
-    file = configuration("refused", made.folder, foreign, cluster)
+    file = configuration("refused", made.folder, foreign)
     with running(file) as started:
         assert started.refusal is not None
         assert "another tokenizer" in started.refusal

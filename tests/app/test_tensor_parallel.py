@@ -16,7 +16,7 @@ from foredraft.client import CompletionClient
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.strict import parse
 from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
-from tests.support.cluster import pids
+from tests.support.cluster import free_port, pids
 from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
@@ -48,6 +48,7 @@ def two_ranks(cluster: RunningCluster, checkpoint: Path) -> Iterator[str]:
     """The URL of an application beside the ring's own, whose verifier has two ranks."""
     file = read(EMBEDDED_FILE)
     args = file.application.args.model_dump()
+    args["ingress"]["direct"]["port"] = free_port()
     args["verifier"]["service"] = {
         "model": checkpoint,
         "dtype": "fp32",
@@ -61,10 +62,7 @@ def two_ranks(cluster: RunningCluster, checkpoint: Path) -> Iterator[str]:
             "args": parse(ForedraftConfig, args),
         }
     )
-    port = int(cluster.url.rpartition(":")[2])
-    http = file.http_options.model_copy(update={"port": port})
-    changed = file.model_copy(update={"applications": [entry], "http_options": http})
-    with running(changed) as started:
+    with running(file.model_copy(update={"applications": [entry]})) as started:
         yield started.url
 
 

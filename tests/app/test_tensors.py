@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -22,7 +21,7 @@ from foredraft.errors import TensorLost
 from foredraft.tensors.reference import seal
 from foredraft_align.drafter.start import drafter_config, drafter_from_target
 from tests.support.checkpoints import VOCABULARY, write_target
-from tests.support.cluster import post
+from tests.support.cluster import free_port, post
 from tests.support.waiting import eventually
 
 EVERY = TensorConfig(same_node_mib=0, other_node_mib=0)
@@ -52,6 +51,7 @@ def reading_features(
             }
         },
         "tensors": EVERY.model_dump(),
+        "ingress": {"direct": {"port": free_port()}},
     }
     entry = {
         "name": "tensors",
@@ -59,8 +59,8 @@ def reading_features(
         "import_path": "deployments.app:build",
         "args": args,
     }
-    http = {"port": urlsplit(cluster.url).port}
-    with running(ServeFile.model_validate({"http_options": http, "applications": [entry]})) as app:
+    values = {"proxy_location": "Disabled", "applications": [entry]}
+    with running(ServeFile.model_validate(values)) as app:
         yield app
 
 

@@ -12,7 +12,7 @@ class DirectConfig(StrictModel):
     """An HTTP port without Serve's proxy before it."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=8002, ge=0, le=65535, description="Port to listen on; 0: any.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0: any.")
     tls: TlsConfig | None = Field(default=None, description="HTTPS; null: HTTP.")
 
     @property

@@ -19,6 +19,7 @@ from deployments.ingress.direct.request_id import RequestId
 from foredraft.errors import ConfigError
 
 _PARAM = "ingress.direct"
+_BACKLOG = 2048
 log = logging.getLogger(__name__)
 
 
@@ -53,7 +54,10 @@ class DirectServer:
         host, port = self._config.host, self._config.port
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            listener = socket.create_server((host, port), family=family, backlog=2048)
+            # Shared: an updated ingress listens before the one that it replaces has ended.
+            listener = socket.create_server(
+                (host, port), family=family, backlog=_BACKLOG, reuse_port=bool(port)
+            )
         except OSError as error:
             reason = f"{_PARAM}: cannot listen on {host}:{port}: {error.strerror}"
             raise ConfigError(reason, param=_PARAM) from None

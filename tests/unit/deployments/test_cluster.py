@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray import serve
 
-from deployments.config import EMBEDDED_FILE, HttpOptions, read
+from deployments.config import EMBEDDED_FILE, read
 from deployments.serve import cluster
 from deployments.serve import platform as ray_platform
 from foredraft.errors import ConfigError, Unavailable
@@ -30,13 +30,13 @@ def test_a_busy_port_is_named_though_its_holder_would_share_it() -> None:
         holder.listen()
         port = holder.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}: Address already in use"):
-            cluster.check_port(HttpOptions(port=port))
-    cluster.check_port(HttpOptions(port=port))
+            cluster.check_port("127.0.0.1", port, "http_options")
+    cluster.check_port("127.0.0.1", port, "http_options")
 
 
 def test_a_host_that_is_not_here_is_named() -> None:
     with pytest.raises(ConfigError, match=r"203\.0\.113\.1:8000"):
-        cluster.check_port(HttpOptions(host="203.0.113.1"))
+        cluster.check_port("203.0.113.1", 8000, "http_options")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from deployments.config import (
 from deployments.paths import with_absolute_paths
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
-from foredraft.strict import StrictModel
+from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
 from verifier_service.config import FeaturesConfig, VerifierConfig
 
@@ -164,3 +164,75 @@ def test_every_field_is_described() -> None:
         if not (field.description or "").endswith(".")
     ]
     assert bare == []
+
+
+SCALED = {
+    "drafter": {"min_replicas": 0, "max_replicas": 2},
+    "verifier": {"min_replicas": 1, "max_replicas": 2},
+}
+
+
+def test_scaled_pools_and_their_policy_go_together(tmp_path: Path) -> None:
+    def scaled(*parts: str) -> Any:
+        def change(values: Any) -> None:
+            entry = values["applications"][0]
+            if "policy" in parts:
+                entry["autoscaling_policy"] = {"policy_kwargs": {"policy": "goodput"}}
+            for pool in ("drafter", "verifier"):
+                if pool in parts:
+                    entry["args"].setdefault(pool, {})["autoscaling"] = SCALED[pool]
+
+        return change
+
+    entry = read(write(tmp_path, scaled("policy", "drafter", "verifier"))).application
+    assert entry.args.drafter.autoscaling is not None
+    assert entry.args.drafter.autoscaling.initial == 0
+    for parts in (["policy"], ["drafter"], ["drafter", "verifier"], ["policy", "verifier"]):
+        with pytest.raises(ConfigError, match="go together"):
+            read(write(tmp_path, scaled(*parts)))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"min_replicas": 3, "max_replicas": 2},
+        {"initial_replicas": 3, "max_replicas": 2},
+        {"min_replicas": 1, "initial_replicas": 0},
+    ],
+)
+def test_bounds_of_a_scaled_pool_are_ordered(bounds: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="must hold"):
+        parse(ForedraftConfig, {"drafter": {"autoscaling": bounds}})
+
+
+def test_verifiers_never_scale_to_none() -> None:
+    with pytest.raises(ConfigError, match="verifier"):
+        parse(ForedraftConfig, {"verifier": {"autoscaling": {"min_replicas": 0}}})
+
+
+def test_a_policys_parameters_are_checked_by_name(tmp_path: Path) -> None:
+    def change(values: Any) -> None:
+        values["applications"][0]["autoscaling_policy"] = {
+            "policy_kwargs": {"goodput": {"pricee": 1}}
+        }
+
+    with pytest.raises(ConfigError, match=r"goodput\.pricee"):
+        read(write(tmp_path, change))
+
+
+def test_without_proxies_the_ingress_listens_or_nobody_does(tmp_path: Path) -> None:
+    def change(values: Any) -> None:
+        del values["applications"][0]["args"]["ingress"]["direct"]
+
+    with pytest.raises(ConfigError, match="nobody listens"):
+        read(write(tmp_path, change))
+
+
+def test_a_file_says_where_it_answers(tmp_path: Path) -> None:
+    assert read(EMBEDDED_FILE).url == "http://127.0.0.1:8000"
+
+    def proxies(values: Any) -> None:
+        values |= {"proxy_location": "HeadOnly", "http_options": {"port": 9}}
+        values["applications"][0]["route_prefix"] = "/a"
+
+    assert read(write(tmp_path, proxies)).url == "http://127.0.0.1:9/a"

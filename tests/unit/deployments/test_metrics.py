@@ -34,6 +34,7 @@ UNSEEN = {
     "spec_decode_num_accepted_tokens_per_pos_total",
     "spec_decode_num_ngram_drafts_total",
     "verifier_bought_tokens_total",
+    "verifier_kept_tokens_total",
     "verifier_offered_tokens_total",
     "verifier_rounds_total",
 }

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import HttpOptions, model_path
+from deployments.config import model_path
+from deployments.ingress.direct.config import DirectConfig
 from deployments.pair import served_pair
 from foredraft.errors import ConfigError
 
 TARGET, DRAFTER = (Path(model_path(f"models/embedded/{name}")) for name in ("target", "drafter"))
-HTTP = HttpOptions(port=8123)
+HTTP = DirectConfig(port=8123)
 
 
 def test_a_pair_of_one_tokenizer_needs_nothing_else() -> None:
@@ -23,7 +24,7 @@ def test_a_pair_of_one_tokenizer_needs_nothing_else() -> None:
     assert (drafter.service.model, verifier.service.model) == (DRAFTER, TARGET)
     assert drafter.service.target_tokenizer is None and verifier.service.features is None
     assert (drafter.num_gpus, verifier.num_gpus, verifier.service.threads) == (0, 0, 2)
-    assert file.http_options.port == 8123 and args.name == "target"
+    assert file.url == "http://127.0.0.1:8123" and args.name == "target"
 
 
 def test_on_gpus_each_has_one() -> None:

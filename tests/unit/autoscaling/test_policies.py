@@ -1,0 +1,181 @@
+"""Policies as functions: what they wish for, with which reason, and what they leave alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.autoscaling.config import ScalingConfig
+from deployments.autoscaling.policies.goodput import Goodput, GoodputConfig
+from deployments.autoscaling.policies.static import Static
+from deployments.autoscaling.policies.utilisation import Utilisation, UtilisationConfig
+from deployments.autoscaling.signals import (
+    DrafterSignal,
+    Pool,
+    PoolName,
+    Signals,
+    VerifierSignal,
+)
+
+DRAFTER, VERIFIER = PoolName.DRAFTER, PoolName.VERIFIER
+
+
+@dataclass
+class Load:
+    """A moment: what verifiers and drafters do, each like the others."""
+
+    verifiers: int = 1
+    drafters: int = 1
+    busy: float = 0.4
+    kv: float = 0.1
+    sessions: float = 4
+    waiting: float = 0
+    rounds_s: float = 40
+    kept: float = 2.0
+    drafter_busy: float = 0.3
+    now: float = 0.0
+
+    def signals(self) -> Signals:
+        drafts_s = self.rounds_s if self.drafters else 0.0
+        verifier = VerifierSignal(
+            self.busy,
+            self.kv,
+            self.sessions,
+            self.waiting,
+            self.rounds_s,
+            self.kept * drafts_s,
+        )
+        each = self.verifiers * drafts_s / max(self.drafters, 1)
+        drafter = DrafterSignal(self.drafter_busy, each)
+        return Signals(
+            self.now,
+            Pool((drafter,) * self.drafters, self.drafters, 0, 4),
+            Pool((verifier,) * self.verifiers, self.verifiers, 1, 8),
+        )
+
+
+def wishes(policy, load):
+    found = policy.step(policy.initial, load.signals())[1]
+    return {pool: wish.replicas for pool, wish in found.items()}
+
+
+def test_static_wishes_for_the_same_always() -> None:
+    assert wishes(Static(2, 3), Load(busy=1.0)) == {DRAFTER: 2, VERIFIER: 3}
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (Load(), {DRAFTER: 1, VERIFIER: 1}),
+        (Load(busy=0.95), {DRAFTER: 1, VERIFIER: 2}),
+        (Load(verifiers=3, busy=0.2), {DRAFTER: 1, VERIFIER: 1}),
+        (Load(kv=0.9), {DRAFTER: 1, VERIFIER: 2}),
+        (Load(waiting=20), {DRAFTER: 1, VERIFIER: 3}),
+        (Load(drafters=2, drafter_busy=0.9), {DRAFTER: 3, VERIFIER: 1}),
+        (Load(busy=1.0, verifiers=8, kv=1), {DRAFTER: 1, VERIFIER: 8}),
+        (Load(sessions=0, busy=0.0, drafter_busy=0.0), {DRAFTER: 0, VERIFIER: 1}),
+        (Load(drafters=0), {DRAFTER: 1, VERIFIER: 1}),
+        (Load(drafters=0, sessions=0), {DRAFTER: 0, VERIFIER: 1}),
+    ],
+)
+def test_utilisation(load: Load, expected: dict[PoolName, int]) -> None:
+    assert wishes(Utilisation(UtilisationConfig()), load) == expected
+
+
+@pytest.mark.parametrize(
+    ("load", "drafters"),
+    [
+        # 40 rounds/s, and a drafter makes 93 drafts/s in time.
+        (Load(), 1),
+        # A drafter that is slow: each makes 14 drafts/s in time.
+        (Load(rounds_s=40, drafters=2, drafter_busy=1.0), 3),
+        # Drafts that have nothing are worth nothing, and neither is a drafter without rounds.
+        (Load(kept=0.01), 0),
+        (Load(rounds_s=0, sessions=0, busy=0.0), 0),
+        # None, and passes to spare: one is tried, at the assumed worth.
+        (Load(drafters=0, busy=0.3), 1),
+        (Load(drafters=0, busy=0.9), 0),
+    ],
+)
+def test_goodput_buys_what_is_worth_its_price(load: Load, drafters: int) -> None:
+    policy = Goodput(GoodputConfig())
+    state = policy.initial
+    for step in range(20):
+        load.now = float(step)
+        state, found = policy.step(state, load.signals())
+    assert found[DRAFTER].replicas == drafters, found[DRAFTER].reason
+
+
+def test_goodput_gives_up_drafters_that_add_nothing_and_tries_again_later() -> None:
+    policy, load = Goodput(GoodputConfig(probe_s=60)), Load(kept=0.0, busy=0.4)
+    state = policy.initial
+    for step in range(20):
+        load.now = float(step)
+        state, found = policy.step(state, load.signals())
+    assert found[DRAFTER].replicas == 0 and "0.0" in found[DRAFTER].reason
+    load.drafters = 0
+    tried = []
+    for step in range(20, 120):
+        load.now = float(step)
+        state, found = policy.step(state, load.signals())
+        tried.append(found[DRAFTER].replicas)
+    # Sixty seconds without, then one.
+    assert tried.index(1) == 60 and set(tried[60:]) == {1}
+
+
+def test_a_higher_price_buys_fewer() -> None:
+    load = Load(rounds_s=40, drafters=2, drafter_busy=1.0, kept=0.5)
+    bought = [
+        wishes(Goodput(GoodputConfig(price=price, kept=0.5)), load)[DRAFTER]
+        for price in (0.0, 0.25, 1.0, 4.0)
+    ]
+    assert bought == sorted(bought, reverse=True) and bought[0] > bought[-1]
+
+
+@pytest.mark.parametrize("name", ["utilisation", "goodput"])
+def test_without_signals_nothing_is_wished_for(name: str) -> None:
+    policy = ScalingConfig(policy=name).chosen()
+    nothing: Signals = Signals(0.0, Pool((), 1, 0, 4), Pool((), 1, 1, 4))
+    assert policy.step(policy.initial, nothing)[1] == {}
+    # Verifiers alone are scaled, where drafters have not reported yet.
+    load = Load().signals()
+    part = load._replace(drafters=load.drafters._replace(replicas=()))
+    assert set(policy.step(policy.initial, part)[1]) == {VERIFIER}
+
+
+shares = st.floats(0, 1)
+rates = st.floats(0, 1e4)
+
+
+@given(
+    st.sampled_from(["static", "utilisation", "goodput"]),
+    st.lists(
+        st.tuples(
+            st.lists(st.builds(DrafterSignal, shares, rates, rates), max_size=3),
+            st.lists(
+                st.builds(VerifierSignal, shares, shares, rates, rates, rates, rates), max_size=3
+            ),
+            st.integers(0, 4),
+            st.integers(1, 4),
+        ),
+        max_size=6,
+    ),
+)
+def test_whatever_comes_wishes_are_within_the_bounds(name, moments) -> None:
+    config = {"policy": name, "static": {"drafters": 2, "verifiers": 2}}
+    policy = ScalingConfig.model_validate(config).chosen()
+    state = policy.initial
+    for now, (drafters, verifiers, num_drafters, num_verifiers) in enumerate(moments):
+        signals = Signals(
+            float(now),
+            Pool(tuple(drafters), num_drafters, 0, 4),
+            Pool(tuple(verifiers), num_verifiers, 1, 4),
+        )
+        state, found = policy.step(state, signals)
+        for pool, least in ((DRAFTER, 0), (VERIFIER, 1)):
+            if pool in found:
+                assert least <= found[pool].replicas <= 4
+                assert found[pool].reason
