@@ -57,6 +57,8 @@ def _model_service(
         bundle = {"CPU": pool.num_cpus, "GPU": pool.num_gpus}
         options["placement_group_bundles"] = [bundle] * ranks
         options["placement_group_strategy"] = "PACK"
+        if pool.node_labels:
+            options["placement_group_bundle_label_selector"] = [pool.node_labels]
     bound: Application = replica.options(name=name, **options).bind(
         f"{name}_service",
         service,
@@ -69,9 +71,12 @@ def _model_service(
 
 
 def _pool(pool: PoolConfig) -> dict[str, Any]:
+    actor: dict[str, Any] = {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus}
+    if pool.node_labels:
+        actor["label_selector"] = pool.node_labels
     return {
         "num_replicas": pool.num_replicas,
-        "ray_actor_options": {"num_cpus": pool.num_cpus, "num_gpus": pool.num_gpus},
+        "ray_actor_options": actor,
         "graceful_shutdown_timeout_s": pool.drain_s + 1,
         "graceful_shutdown_wait_loop_s": 0.1,
     }

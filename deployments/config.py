@@ -51,6 +51,9 @@ class PoolConfig(StrictModel):
     num_gpus: float = Field(
         default=0, ge=0, description="GPUs that Ray reserves for each replica or rank."
     )
+    node_labels: dict[str, str] = Field(
+        default={}, description="Labels of the nodes that the replicas may run on; empty: any."
+    )
     pin_cpus: tuple[int, ...] = Field(
         default=(), description="Numbers of the CPUs that the replicas run on; empty: any."
     )
@@ -328,7 +331,7 @@ class ServeFile(StrictModel):
         """The certificate of whoever answers there, None for plain HTTP."""
         direct = self.application.args.ingress.direct
         if self.proxy_location == "Disabled" and direct is not None:
-            return direct.tls and direct.tls.certfile
+            return None if direct.tls is None else direct.tls.certfile
         return self.http_options.ssl_certfile
 
 

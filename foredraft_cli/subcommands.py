@@ -46,6 +46,9 @@ SUBCOMMANDS = (
         "foredraft_cli.audit.command",
         "Compare speculative with plain decoding, token by token.",
     ),
+    Subcommand(
+        "check", "foredraft_cli.check.command", "Find what is wrong with deployment files, offline."
+    ),
     Subcommand("chat", "foredraft_cli.chat", "Talk to a running server in the terminal."),
     Subcommand(
         "conformance",

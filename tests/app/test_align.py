@@ -108,7 +108,7 @@ async def test_a_drafter_for_an_unknown_target_is_served(
     target = write_chat_target(tmp_path / "Unknown", "qwen3").folder
     drafter = tmp_path / "drafter"
     finish(start(target, drafter, steps=4, workers=2))
-    file = configuration("unknown", target, drafter, cluster).model_dump()
+    file = configuration("unknown", target, drafter).model_dump()
     [application] = file["applications"]
     application["args"]["drafter"]["service"] = {"model": str(drafter), "target": str(target)}
     with running(ServeFile.model_validate(file)) as served:
