@@ -47,6 +47,13 @@ def build(args: dict[str, Any]) -> Application:
     return bound
 
 
+def __getattr__(name: str) -> Any:
+    """Return the default configuration's application as `app`: `serve build` takes no builder."""
+    if name == "app":
+        return build({})
+    raise AttributeError(name)
+
+
 def _model_service(
     name: str, pool: ScaledPoolConfig, service: Any, config: ForedraftConfig, ranks: int = 1
 ) -> Application:

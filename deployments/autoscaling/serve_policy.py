@@ -10,6 +10,7 @@ exception would end the turn for every application of the cluster.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from deployments.autoscaling.readings import drafter_signal, plain, signals_of, 
 from deployments.autoscaling.scaler import Scaler
 from deployments.autoscaling.signals import Pool, PoolName, Signals
 from deployments.autoscaling.steps import Decision
+from deployments.serve.platform import remember
 from foredraft.strict import parse
 
 # Serve's own logger: its controller writes it to a file.
@@ -40,6 +42,7 @@ class ScalingPolicy:
         # When each replica of a pool was first seen.
         self._seen: dict[PoolName, dict[str, float]] = {pool: {} for pool in PoolName}
         self._said: dict[PoolName, tuple[int, int]] = {}
+        self._told: dict[PoolName, dict[str, Any]] = {}
         self._gauges = {
             name: Gauge(f"foredraft_autoscaling_{name}_replicas", text, tag_keys=("pool",))
             for name, text in (
@@ -71,7 +74,8 @@ class ScalingPolicy:
         )
         found: dict[Any, int] = {}
         for pool, decision in self._scaler.decide(signals).items():
-            self._tell(pool, decision)
+            if self._is_news(pool, decision):
+                self._tell(pools[pool][1].app_name, pool, decision, now)
             if decision.target != decision.before and not self._config.dry_run:
                 found[pools[pool][0]] = decision.target
         return found
@@ -93,20 +97,31 @@ class ScalingPolicy:
             young=max(0, context.target_num_replicas - len(warm)),
         )
 
-    def _tell(self, pool: PoolName, decision: Decision) -> None:
+    def _is_news(self, pool: PoolName, decision: Decision) -> bool:
         tags = {"pool": str(pool)}
         self._gauges["wished"].set(decision.wish, tags)
         self._gauges["target"].set(decision.target, tags)
         said = decision.target, decision.wish
-        if self._said.get(pool) != said:
-            self._said[pool] = said
-            would = " (dry run)" if self._config.dry_run else ""
-            log.info(
-                "autoscaling %s: %d -> %d, wished for %d: %s%s",
-                pool,
-                decision.before,
-                decision.target,
-                decision.wish,
-                decision.reason,
-                would,
-            )
+        news = self._said.get(pool) != said
+        self._said[pool] = said
+        return news
+
+    def _tell(self, application: str, pool: PoolName, decision: Decision, now: float) -> None:
+        target, before, wish, reason = decision
+        would = " (dry run)" if self._config.dry_run else ""
+        log.info(
+            "autoscaling %s: %d -> %d, wished for %d: %s%s",
+            pool,
+            before,
+            target,
+            wish,
+            reason,
+            would,
+        )
+        self._told[pool] = decision._asdict() | {"at": now, "dry_run": self._config.dry_run}
+        remember(decisions_key(application), json.dumps(self._told).encode())
+
+
+def decisions_key(application: str) -> str:
+    """Return the name under which the cluster keeps an application's newest decisions, by pool."""
+    return f"foredraft:autoscaling:{application}"

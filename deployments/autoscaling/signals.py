@@ -43,7 +43,7 @@ class Pool(NamedTuple, Generic[S]):
     """The replicas that have signals, how many there are to be, and the bounds of that.
 
     young ones are still starting, or have not carried their share of the load for long enough: a
-    pool is judged once it has none. The others without signals are taken to be like those with.
+    pool is scaled once it has none. The others without signals are taken to be like those with.
     """
 
     replicas: tuple[S, ...]
@@ -53,7 +53,7 @@ class Pool(NamedTuple, Generic[S]):
     young: int = 0
 
     @property
-    def judged(self) -> bool:
+    def settled(self) -> bool:
         """Whether the signals tell what the pool needs."""
         return bool(self.replicas) and not self.young
 

@@ -118,6 +118,21 @@ def cluster_secret(name: str, size: int) -> bytes:
     return found
 
 
+def remember(name: str, value: bytes) -> None:
+    """Keep bytes under a name for the whole cluster, in place of what was kept."""
+    from ray.experimental import internal_kv
+
+    internal_kv._internal_kv_put(name, value, overwrite=True)
+
+
+def remembered(name: str) -> bytes | None:
+    """Return what the cluster keeps under a name, None for nothing."""
+    from ray.experimental import internal_kv
+
+    found: bytes | None = internal_kv._internal_kv_get(name)
+    return found
+
+
 def _core_worker() -> Any:
     from ray._private import worker
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ import aiohttp
 import pytest
 import yaml
 
-from deployments.config import EMBEDDED_FILE
+from deployments.config import EMBEDDED_FILE, ROOT
 from tests.app.test_serve_command import serving
 from tests.support.cluster import free_port, pids
 
@@ -71,6 +74,17 @@ async def tokens(http: aiohttp.ClientSession, url: str, count: int) -> list[int]
         return ids
 
 
+def status() -> dict[str, Any]:
+    """What `foredraft status` says of the newest cluster."""
+    code = "from foredraft_cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "status", "--json"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout[done.stdout.index("[\n") :])
+    return dict(found)
+
+
 def decisions(pool: str) -> list[str]:
     """What the policy said of a pool, in the controllers' logs of the last cluster."""
     logs = Path("/tmp/ray/session_latest/logs/serve").glob("controller_*.log")
@@ -96,12 +110,19 @@ async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
             clients = [asyncio.create_task(client(http)) for _ in range(8)]
             await comes(lambda: replicas("drafter") == 1)
             await comes(lambda: replicas("verifier") == 2)
+            told = await asyncio.to_thread(status)
             stop.set()
             await asyncio.gather(*clients)
             await comes(lambda: replicas("drafter") == 0)
             await comes(lambda: replicas("verifier") == 1)
             again = await tokens(http, url, 200)
     assert texts and all(text == alone for text in (*texts, again))
+    assert told["application"] == "scaled" and set(told["pools"]) == {
+        "ingress",
+        "drafter",
+        "verifier",
+    }
+    assert told["decisions"]["verifier"]["target"] == 2
     drafter, verifier = decisions("drafter"), decisions("verifier")
     assert any("0 -> 1" in line and "a draft has" in line for line in drafter), drafter
     assert any("no rounds" in line for line in drafter)

@@ -20,8 +20,8 @@ class DemandConfig(StrictModel):
 
 
 def verifiers_needed(pool: Pool[VerifierSignal], config: DemandConfig) -> Wish | None:
-    """Return how many verifiers keep all shares below their targets, None for a pool not judged."""
-    if not pool.judged:
+    """Return how many verifiers keep all shares below their targets, None while it is not settled."""
+    if not pool.settled:
         return None
     parts = {
         "busy": pool.each * sum(one.busy for one in pool.replicas) / config.busy,

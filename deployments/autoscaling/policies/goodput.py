@@ -75,13 +75,13 @@ class Goodput:
         return Seen(self._config.kept, self._config.drafts_s)
 
     def step(self, state: Seen, signals: Signals) -> tuple[Seen, Wishes]:
-        """Return what was seen, and a wish for each pool that can be judged."""
+        """Return what was seen, and a wish for each settled pool."""
         wishes: dict[PoolName, Wish] = {}
         verifiers = signals.verifiers
         if (need := verifiers_needed(verifiers, self._config.verifiers)) is not None:
             wishes[PoolName.VERIFIER] = need
         state = self._seen(state, signals)
-        if verifiers.replicas and (signals.drafters.judged or not signals.drafters.target):
+        if verifiers.replicas and (signals.drafters.settled or not signals.drafters.target):
             state, wishes[PoolName.DRAFTER] = self._drafters(state, signals)
         return state, wishes
 

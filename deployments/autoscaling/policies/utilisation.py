@@ -29,13 +29,13 @@ class Utilisation:
         return None
 
     def step(self, state: None, signals: Signals) -> tuple[None, Wishes]:
-        """Return a wish for each pool that can be judged."""
+        """Return a wish for each settled pool."""
         wishes: dict[PoolName, Wish] = {}
         if (need := verifiers_needed(signals.verifiers, self._config.verifiers)) is not None:
             wishes[PoolName.VERIFIER] = need
         pool = signals.drafters
         sessions = sum(one.sessions for one in signals.verifiers.replicas)
-        if pool.judged:
+        if pool.settled:
             load = pool.each * sum(one.busy for one in pool.replicas)
             wanted = max(load / self._config.drafter_busy, 1.0 if sessions else 0.0)
             wishes[PoolName.DRAFTER] = Wish(pool.bounded(wanted), f"busy {load:.2f} in all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,14 @@ SETTINGS: dict[str, Any] = {
     "verifier_steps": AT_ONCE,
 }
 IDS = {name: DeploymentID(name, "foredraft") for name in ("drafter", "verifier")}
+
+
+@pytest.fixture(autouse=True)
+def kept(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What the policy has the cluster keep."""
+    found: dict[str, bytes] = {}
+    monkeypatch.setattr(serve_policy, "remember", found.__setitem__)
+    return found
 
 
 class Cluster:
@@ -162,6 +171,15 @@ def test_decisions_are_logged_once_and_exported(monkeypatch: pytest.MonkeyPatch)
     cluster.run(6)
     assert len(lines) == before
     assert found["foredraft_autoscaling_target_replicas", "verifier"] == 1.0
+
+
+def test_the_newest_decisions_are_kept(kept: dict[str, bytes]) -> None:
+    cluster = Cluster()
+    cluster.verifier["busy"] = 1.2
+    cluster.run(12)
+    found = json.loads(kept["foredraft:autoscaling:foredraft"])
+    assert found["verifier"]["target"] == 2 and "busy needs" in found["verifier"]["reason"]
+    assert set(found) == {"drafter", "verifier"}
 
 
 def test_an_error_never_leaves_it(caplog: pytest.LogCaptureFixture) -> None:

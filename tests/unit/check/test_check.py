@@ -43,7 +43,7 @@ def test_shipped_files_of_one_cluster_fit() -> None:
 
 
 def changed(values: Any, path: str, value: Any) -> Any:
-    """A copy in which a path, with dots, has another value."""
+    """A copy with another value at a path, with dots."""
     whole = copy.deepcopy(values)
     at, *keys = whole, *path.split(".")
     for key in keys[:-1]:
@@ -140,7 +140,7 @@ PLANTED: list[tuple[Path, str, Any, str, str]] = [
     (
         ON_PREMISE,
         "available_node_types",
-        {"a": {"node_config": {}}},
+        {"a": {"node_config": {}, "resources": {"CPU": 1}}},
         "available_node_types",
         "local",
     ),
