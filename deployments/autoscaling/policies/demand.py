@@ -20,7 +20,7 @@ class DemandConfig(StrictModel):
 
 
 def verifiers_needed(pool: Pool[VerifierSignal], config: DemandConfig) -> Wish | None:
-    """Return how many verifiers keep all shares below their targets, None while it is not settled."""
+    """Return how many verifiers keep all shares below their targets; None, if it is not settled."""
     if not pool.settled:
         return None
     parts = {
