@@ -10,19 +10,17 @@ from foredraft_align.progress import read_log
 
 
 def write_card(
-    out: Path, target: Path, kind: str, selection: Selection, coverage: float, plan: TrainPlan
+    out: Path, target: Path, reads: str, selection: Selection, coverage: float, plan: TrainPlan
 ) -> None:
-    """Write MODEL_CARD.md from what a run stored."""
+    """Write MODEL_CARD.md from what a run stored; reads says what the drafter reads."""
     steps = read_log(plan.output / "run" / "log.jsonl")
     last = steps[-1]
     held_out = [each.held_out for each in steps if each.held_out is not None]
     found = f"{held_out[-1]:.2f}" if held_out else "not measured"
-    reads = "the target's hidden states" if kind == "features" else "tokens alone"
     (out / "MODEL_CARD.md").write_text(
         f"""# A drafter for {target.name}
 
-Made by `foredraft align`. It reads {reads}; embedding and head are the target's and not in this
-folder.
+Made by `foredraft align`. {reads}
 
 | | |
 |---|---|

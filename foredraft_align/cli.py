@@ -18,8 +18,11 @@ def main(
     target: Annotated[Path, typer.Option(help="Folder of the target.")],
     out: Annotated[Path, typer.Option(help="Folder of the drafter, and of what it is made from.")],
     kind: Annotated[
-        Literal["tokens", "features"],
-        typer.Option(help="What the drafter reads: tokens, or the target's hidden states too."),
+        Literal["tokens", "features", "sdar"],
+        typer.Option(
+            help="What the drafter reads: tokens, or the target's hidden states too; or tokens, in "
+            "SDAR's public format."
+        ),
     ] = "tokens",
     prompts: Annotated[
         Path | None, typer.Option(help="JSON lines with a prompt each, for half of the texts.")
@@ -66,6 +69,7 @@ def main(
     """
     # Imported here, so that --help is there at once.
     from foredraft_align.data.write import WritePlan
+    from foredraft_align.kinds import Shape
     from foredraft_align.loop.objectives import Decaying, Deer
     from foredraft_align.loop.train import Progress as Step
     from foredraft_align.loop.train import TrainPlan
@@ -81,7 +85,8 @@ def main(
     start, prompts = (each and each.resolve() for each in (start, prompts))
     prepare(out, resume=resume, fresh=fresh)
     per_file = min(256, texts)
-    plan = AlignPlan(target, out, kind, tuple(exclude or ()), layers, block, shortlist, start, seed)
+    shape = Shape(target, layers, block, shortlist, start, seed)
+    plan = AlignPlan(shape, out, kind, tuple(exclude or ()))
     write = WritePlan(
         target,
         out / "texts",

@@ -16,11 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.repetition import GRAM, repetition
 from foredraft_align.data.store import Text
+from foredraft_align.drafter.student import Student
 from foredraft_align.loop.batches import Batch, make_batch
-from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.precision import fast_products
 
 _BLOCKS = 64
@@ -40,10 +39,10 @@ class Acceptance:
     """mean share of 4-grams of an answer that stood in it before"""
 
 
-def tokens_per_round(model: BlockCausalDLM, texts: Sequence[Text], slots: int) -> Acceptance:
+def tokens_per_round(student: Student, texts: Sequence[Text], slots: int) -> Acceptance:
     """Return the figures of drafts of `slots` tokens over the greedy ones among some texts."""
     greedy = [text for text in texts if text.temperature == 0]
-    accepted = [each for text in greedy for each in _rounds(_kept(model, text, slots))]
+    accepted = [each for text in greedy for each in _rounds(_kept(student, text, slots))]
     # What is shorter than a 4-gram can repeat nothing.
     answers = [text.tokens[text.answer :].tolist() for text in greedy]
     answers = [answer for answer in answers if len(answer) >= GRAM]
@@ -57,30 +56,28 @@ def tokens_per_round(model: BlockCausalDLM, texts: Sequence[Text], slots: int) -
 
 
 @torch.inference_mode()
-def _kept(model: BlockCausalDLM, text: Text, slots: int) -> npt.NDArray[np.int64]:
+def _kept(student: Student, text: Text, slots: int) -> npt.NDArray[np.int64]:
     """Return, for each position of the answer, how many tokens of a draft there are the text's."""
     anchors = np.arange(text.answer, len(text.tokens))
     kept = []
     for at in range(0, len(anchors), _BLOCKS):
         batch = make_batch([text], slots, [anchors[at : at + _BLOCKS]])
         with fast_products():
-            path = best_path(model, batch, hidden_of_slots(model, batch))
+            path = best_path(student, batch, student.hidden_of_slots(batch))
         right = (path == batch.labels[0]) & batch.inside[0]
         kept.append(right.long().cumprod(1).sum(1).numpy())
     found: npt.NDArray[np.int64] = np.concatenate(kept)
     return found
 
 
-def best_path(model: BlockCausalDLM, batch: Batch, hidden: Tensor) -> Tensor:
+def best_path(student: Student, batch: Batch, hidden: Tensor) -> Tensor:
     """Return the tokens [blocks, slots] of one text's drafts, each the best after the last one."""
     _, blocks, slots = batch.labels.shape
     states = hidden.view(blocks, slots, -1)
     previous = batch.previous[0, :, 0]
     path = []
     for slot in range(slots):
-        scores = model.base_logits(states[:, slot])
-        scores = scores + model.edge_logits(states[:, slot], previous)
-        previous = model.token_ids[scores.argmax(-1)]
+        previous = student.best(states[:, slot], previous)
         path.append(previous)
     return torch.stack(path, dim=1)
 

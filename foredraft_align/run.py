@@ -6,10 +6,9 @@ import json
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM, read_config
 from foredraft.errors import ConfigError
 from foredraft.model_files import verify_files
 from foredraft_align.card import write_card
@@ -18,12 +17,8 @@ from foredraft_align.data.chat import ChatTokenizer
 from foredraft_align.data.select import Selection, of_evaluation, select, shortlist
 from foredraft_align.data.store import Store
 from foredraft_align.data.write import WritePlan, read_prompts
-from foredraft_align.drafter.start import (
-    drafter_config,
-    drafter_from_drafter,
-    drafter_from_target,
-    layers_to_read,
-)
+from foredraft_align.drafter.stored import ends_of
+from foredraft_align.kinds import KINDS, Shape
 from foredraft_align.loop.train import Progress, TrainPlan
 from foredraft_align.workers import Workers
 
@@ -36,15 +31,10 @@ _LEAST_ANSWER = 16
 class AlignPlan:
     """What `foredraft align` was asked for; see its options."""
 
-    target: Path
+    shape: Shape
     out: Path
     kind: str
     exclude: tuple[Path, ...]
-    layers: int
-    block: int
-    shortlist: int
-    start: Path | None
-    seed: int
 
 
 def align(
@@ -59,34 +49,27 @@ def align(
 
     Raise WeightsError or ConfigError before anything is written where the target cannot be used.
     """
-    verify_files(plan.target)
-    tokenizer = ChatTokenizer(plan.target)
+    shape, kind = plan.shape, KINDS[plan.kind]
+    verify_files(shape.target)
+    tokenizer = ChatTokenizer(shape.target)
     _check_lengths(write, tokenizer)
-    if plan.start is not None:
-        layer_ids = read_config(plan.start).target_layer_ids
-    else:
-        layer_ids = layers_to_read(_num_layers(plan.target)) if plan.kind == "features" else ()
-    config = drafter_config(plan.target, plan.layers, plan.block, 0, layer_ids)
+    kind.check(shape)
+    layer_ids, sizes, ends = kind.layer_ids(shape), _sizes(shape.target), ends_of(shape.target)
     say(f"the target writes {write.shards * write.texts} texts")
     workers.write(replace(write, layer_ids=layer_ids))
-    _check_states(write.folder, len(layer_ids) * config.hidden_size)
-    selection, token_ids, coverage = _selected(plan, write.folder, tokenizer, config.eos_token_id)
+    _check_states(write.folder, len(layer_ids) * sizes.hidden)
+    listed = kind.num_listed(shape)
+    selection, token_ids, coverage = _selected(plan, write.folder, tokenizer, listed, ends[0])
     say(
         f"{len(selection.train)} texts to train on, {len(selection.held_out)} held out; dropped "
         f"{selection.duplicates} duplicates, {selection.overlaps} too near to evaluation, "
         f"{selection.empty} empty; {len(token_ids)} tokens cover {coverage:.1%} of the answers"
     )
-    if plan.start is None:
-        listed = replace(config, shortlist_size=len(token_ids))
-        make: Callable[[], BlockCausalDLM] = partial(
-            drafter_from_target, listed, plan.target, token_ids, plan.seed
-        )
-    else:
-        make = partial(drafter_from_drafter, plan.start, plan.target, plan.layers)
+    make = kind.make(shape, token_ids)
     chosen = replace(train, texts=write.folder, train=selection.train, held_out=selection.held_out)
     workers.train(chosen, make, report)
     draw_curves(plan.out / "run" / "log.jsonl", plan.out / "curves.png")
-    write_card(plan.out, plan.target, plan.kind, selection, coverage, chosen)
+    write_card(plan.out, shape.target, kind.reads, selection, coverage, chosen)
     say(f"the drafter is in {plan.out}")
 
 
@@ -128,7 +111,7 @@ def _check_states(texts: Path, width: int) -> None:
 
 
 def _selected(
-    plan: AlignPlan, texts: Path, tokenizer: ChatTokenizer, eos: int
+    plan: AlignPlan, texts: Path, tokenizer: ChatTokenizer, listed: int, eos: int
 ) -> tuple[Selection, tuple[int, ...], float]:
     """Return what is trained on and scored, decided once for a run."""
     file = plan.out / "run" / _SELECTED
@@ -138,12 +121,11 @@ def _selected(
         return Selection(**fields), tuple(stored["token_ids"]), stored["coverage"]
     store = Store(texts)
     evaluation = (tokenizer.ids(prompt) for prompt in _prompts(plan.exclude))
-    selection = select(store, of_evaluation(evaluation), HELD_OUT, plan.seed)
+    selection = select(store, of_evaluation(evaluation), HELD_OUT, plan.shape.seed)
     if len(selection.train) < 2:
         raise ConfigError("too few texts are left to train on; raise texts", param="texts")
-    vocab = int(json.loads((plan.target / "config.json").read_text())["vocab_size"])
-    size = plan.shortlist // 64 * 64
-    token_ids, coverage = shortlist(store, selection.train, size, vocab, (eos,))
+    vocab = _sizes(plan.shape.target).vocab
+    token_ids, coverage = shortlist(store, selection.train, listed, vocab, (eos,))
     file.parent.mkdir(parents=True, exist_ok=True)
     found = {"selection": asdict(selection), "token_ids": token_ids, "coverage": coverage}
     file.write_text(json.dumps(found) + "\n")
@@ -155,5 +137,11 @@ def _prompts(files: Iterable[Path]) -> Iterable[str]:
         yield from read_prompts(file)
 
 
-def _num_layers(target: Path) -> int:
-    return int(json.loads((target / "config.json").read_text())["num_hidden_layers"])
+class _Sizes(NamedTuple):
+    vocab: int
+    hidden: int
+
+
+def _sizes(target: Path) -> _Sizes:
+    raw = json.loads((target / "config.json").read_text())
+    return _Sizes(int(raw["vocab_size"]), int(raw["hidden_size"]))

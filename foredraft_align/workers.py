@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft_align.data.write import WritePlan, write_shards
+from foredraft_align.drafter.student import Student
 from foredraft_align.loop.train import Progress, TrainPlan, train
 from foredraft_align.progress import LogWatch
 
-Make = Callable[[], BlockCausalDLM]
+Make = Callable[[], Student]
 
 
 class Workers(Protocol):

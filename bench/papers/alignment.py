@@ -20,7 +20,8 @@ from foredraft_align.data.conversation import given
 from foredraft_align.data.generate import Writer
 from foredraft_align.data.store import Store
 from foredraft_align.data.write import TEMPERATURES
-from foredraft_align.drafter.start import drafter_config, drafter_from_target
+from foredraft_align.drafter.block_causal import BlockCausalStudent
+from foredraft_align.drafter.start import drafter_config
 from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.objectives import Objective
 from foredraft_align.loop.train import TrainPlan, train
@@ -123,15 +124,15 @@ def _train(setup: Setup, name: str, variant: Variant) -> None:
     config = drafter_config(setup.target, _LAYERS, variant.block, 0, ())
     every = tuple(range(config.vocab_size))
     config = replace(config, shortlist_size=len(every))
-    make = partial(drafter_from_target, config, setup.target, every, _SEED)
+    make = partial(BlockCausalStudent.from_target, config, setup.target, every, _SEED)
     train(plan, make, 0, 1, lambda _: None)
 
 
 def _outcome(setup: Setup, name: str, variant: Variant) -> Outcome:
     folder, texts = setup.folder / name, Store(setup.folder / "held_out")
-    model = BlockCausalDLM.load(folder, torch.float32, setup.target)
+    student = BlockCausalStudent(BlockCausalDLM.load(folder, torch.float32, setup.target))
     mats = [
-        tokens_per_round(model, [texts.text(index)], variant.block).mat
+        tokens_per_round(student, [texts.text(index)], variant.block).mat
         for index in range(len(texts))
     ]
     losses = [each.loss for each in read_log(folder / "run" / "log.jsonl")]

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from drafter_service.models.embedded.shortlist import rows_of_target
 from foredraft.errors import WeightsError
-from foredraft.model_files import eos_token_ids
-
-_LAYER = "model.layers.{}."
+from foredraft_align.drafter.stored import StoredTarget, ends_of
 
 
 def layers_to_read(num_layers: int) -> tuple[int, ...]:
@@ -38,9 +35,7 @@ def drafter_config(
     raw: dict[str, Any] = json.loads((target / "config.json").read_text())
     vocab, heads = int(raw["vocab_size"]), int(raw["num_attention_heads"])
     rope = raw.get("rope_parameters") or {}
-    ends = eos_token_ids(target)
-    if not ends:
-        raise WeightsError("the target's files name no EOS: a drafter needs one")
+    ends = ends_of(target)
     # Never a candidate, so one that no text holds: a chat format's first token, if there is one.
     mask = raw.get("bos_token_id")
     try:
@@ -81,12 +76,12 @@ def drafter_from_target(
     model.embedding.weight.data.copy_(embedding)
     assert model.head is not None
     model.head.weight.data.copy_(head[listed])
-    stored = _Stored(target)
+    stored = StoredTarget(target)
     reads = bool(config.target_layer_ids)
     begin = max(0, stored.num_layers - config.num_layers) if reads else 0
     sources = torch.linspace(begin, stored.num_layers - 1, config.num_layers)
     for layer, source in zip(model.layers, sources.round().long().tolist(), strict=True):
-        weights = stored.layer(source, config)
+        weights = _layer(stored, source, config)
         if weights is not None:
             layer.load_state_dict(weights)
     model.norm.weight.data.copy_(stored.tensor("model.norm.weight"))
@@ -118,60 +113,29 @@ def drafter_from_drafter(folder: Path, target: Path, layers: int) -> BlockCausal
     return model
 
 
-class _Stored:
-    """A target's safetensors files, read a tensor at a time."""
+def _layer(stored: StoredTarget, index: int, config: BlockCausalConfig) -> dict[str, Tensor] | None:
+    """Return a Llama-shaped layer's weights by the drafter's names, None for another shape.
 
-    def __init__(self, folder: Path) -> None:
-        self._files: dict[str, Path] = {}
-        for path in sorted(folder.glob("*.safetensors")):
-            with safe_open(path, "pt") as stored:
-                self._files |= dict.fromkeys(stored.keys(), path)
-        raw = json.loads((folder / "config.json").read_text())
-        self.num_layers = int(raw["num_hidden_layers"])
-        self._kv_heads = int(raw.get("num_key_value_heads") or raw["num_attention_heads"])
+    Key and value heads that queries share are repeated.
+    """
+    at = f"model.layers.{index}."
+    if stored.has(f"{at}self_attn.q_norm.weight"):
+        return None
+    found = stored.projections(index)
+    if found is None or len(found["self_attn.q_proj"]) != config.hidden_size:
+        return None
 
-    def tensor(self, name: str) -> Tensor:
-        """Return a tensor in fp32; raise WeightsError where there is none."""
-        if name not in self._files:
-            raise WeightsError(f"the target has no weights {name}")
-        with safe_open(self._files[name], "pt") as stored:
-            return stored.get_tensor(name).float()
+    def repeated(name: str) -> Tensor:
+        heads = found[name].unflatten(0, (stored.num_kv_heads, -1))
+        times = config.num_heads // stored.num_kv_heads
+        return heads.repeat_interleave(times, dim=0).flatten(0, 1)
 
-    def layer(self, index: int, config: BlockCausalConfig) -> dict[str, Tensor] | None:
-        """Return a Llama-shaped layer's weights by the drafter's names, None for another shape or
-        for weights that are stored in another way than as a matrix and a scale for each row.
-
-        Key and value heads that queries share are repeated.
-        """
-        at = _LAYER.format(index)
-        if f"{at}self_attn.q_norm.weight" in self._files:
-            return None
-        names = [f"self_attn.{each}_proj" for each in "qkvo"]
-        names += [f"mlp.{each}_proj" for each in ("gate", "up", "down")]
-        found = [matrix for name in names if (matrix := self._matrix(at + name)) is not None]
-        if len(found) < len(names) or found[0].shape[0] != config.hidden_size:
-            return None
-        q, k, v, out, gate, up, down = found
-        k, v = (self._repeated(each, config) for each in (k, v))
-        return {
-            "attention_norm.weight": self.tensor(f"{at}input_layernorm.weight"),
-            "qkv.weight": torch.cat((q, k, v)),
-            "out.weight": out,
-            "mlp_norm.weight": self.tensor(f"{at}post_attention_layernorm.weight"),
-            "gate_up.weight": torch.cat((gate, up)),
-            "down.weight": down,
-        }
-
-    def _matrix(self, name: str) -> Tensor | None:
-        """Return a projection's weight [out, in] in fp32."""
-        if f"{name}.weight" not in self._files:
-            return None
-        weight = self.tensor(f"{name}.weight")
-        if f"{name}.weight_scale" not in self._files:
-            return weight
-        scale = self.tensor(f"{name}.weight_scale")
-        return weight * scale if scale.shape in {(), (1,), (len(weight), 1)} else None
-
-    def _repeated(self, weight: Tensor, config: BlockCausalConfig) -> Tensor:
-        heads = weight.unflatten(0, (self._kv_heads, -1))
-        return heads.repeat_interleave(config.num_heads // self._kv_heads, dim=0).flatten(0, 1)
+    qkv = found["self_attn.q_proj"], repeated("self_attn.k_proj"), repeated("self_attn.v_proj")
+    return {
+        "attention_norm.weight": stored.tensor(f"{at}input_layernorm.weight"),
+        "qkv.weight": torch.cat(qkv),
+        "out.weight": found["self_attn.o_proj"],
+        "mlp_norm.weight": stored.tensor(f"{at}post_attention_layernorm.weight"),
+        "gate_up.weight": torch.cat((found["mlp.gate_proj"], found["mlp.up_proj"])),
+        "down.weight": found["mlp.down_proj"],
+    }

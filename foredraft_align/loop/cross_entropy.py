@@ -46,6 +46,32 @@ class _MixedCrossEntropy(torch.autograd.Function):
         return base.mul_(gradients[0]), edge.mul_(gradients[0]), None, None, None, None
 
 
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
+        total, gradient = torch.zeros(()), torch.empty_like(logits)
+        for at in range(0, len(logits), _ROWS):
+            part = slice(at, at + _ROWS)
+            scores = logits[part].float().clone()
+            loss, gradient[part] = _of_rows(scores, rows[part], shares[part], weight[part])
+            total += loss
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (gradient,) = ctx.saved_tensors
+        return gradient.mul_(gradients[0]), None, None, None
+
+
+def cross_entropy(logits: Tensor, rows: Tensor, shares: Tensor, weight: Tensor) -> Tensor:
+    """Return the weighted sum in nats of the cross-entropy of logits [n, scored] with the
+    probabilities `shares` of `rows`, both [n, m].
+    """
+    found: Tensor = _CrossEntropy.apply(logits, rows, shares, weight)
+    return found
+
+
 def mixed_cross_entropy(
     base: Tensor, edge: Tensor, rows: Tensor, shares: Tensor, weight: Tensor, base_share: float
 ) -> Tensor:

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM
+from foredraft_align.drafter.student import Student, Wanted
 from foredraft_align.loop.batches import Batch
-from foredraft_align.loop.cross_entropy import mixed_cross_entropy
 
 _LEAST_T = 0.05
 """Bounds the weight of one slot."""
@@ -83,22 +82,25 @@ class Deer:
         return Noise(~masked, weight)
 
 
-def wanted(model: BlockCausalDLM, batch: Batch, soft_share: float) -> tuple[Tensor, Tensor]:
-    """Return the rows of the head [rows, TOP + 1] and the probabilities that a slot should have.
+def wanted(student: Student, batch: Batch, noise: Noise, soft_share: float) -> Wanted:
+    """Return what the slots of a batch should predict, `m` being TOP + 1.
 
-    What the head does not score has none; the target's candidates are renormalised without it.
+    What the head does not score has no probability; the target's candidates are renormalised
+    without it.
     """
     ids = torch.cat((batch.top_ids, batch.labels[..., None]), dim=-1).flatten(0, 2)
-    rows = model.row_of[ids]
-    scored = (rows < model.config.num_scored).float()
+    rows = student.row_of[ids]
+    scored = (rows < student.num_scored).float()
     soft = batch.top_log_probs.flatten(0, 2).exp() * scored[:, :-1]
     soft = soft / soft.sum(-1, keepdim=True).clamp(min=1e-6)
     shares = torch.cat((soft * soft_share, scored[:, -1:] * (1 - soft_share)), dim=1)
-    return rows.clamp(max=model.config.num_scored - 1), shares
+    weight = (noise.weight * batch.inside).flatten()
+    weight = weight / weight.sum().clamp(min=1e-6)
+    return Wanted(rows.clamp(max=student.num_scored - 1), shares, weight)
 
 
 def loss_of(
-    model: BlockCausalDLM, batch: Batch, noise: Noise, hidden: Tensor, objective: Objective
+    student: Student, batch: Batch, noise: Noise, hidden: Tensor, objective: Objective
 ) -> tuple[Tensor, Tensor]:
     """Return the loss to minimise, and the share of first slots whose best token after the real one
     before it is the text's.
@@ -106,14 +108,9 @@ def loss_of(
     hidden [b x c x s, hidden] are the slots' states with the noise's filling.
     """
     slots = batch.labels.shape[2]
-    weight = (noise.weight * batch.inside).flatten()
-    weight = weight / weight.sum().clamp(min=1e-6)
-    rows, shares = wanted(model, batch, objective.soft_share)
-    base = model.base_logits(hidden)
-    edge = model.edge_logits(hidden, batch.previous.flatten())
+    previous = batch.previous.flatten()
     with torch.no_grad():
-        first = rows.view(*batch.labels.shape, -1)[:, :, 0, -1].flatten()
-        best = (base[::slots] + edge[::slots]).argmax(-1)
-        right = (best == first).float().mean()
-    loss = mixed_cross_entropy(base, edge, rows, shares, weight, objective.base_share)
-    return loss, right
+        best = student.best(hidden[::slots], previous[::slots])
+        right = (best == batch.labels[:, :, 0].flatten()).float().mean()
+    labels = wanted(student, batch, noise, objective.soft_share)
+    return student.loss(hidden, previous, labels, objective.base_share), right

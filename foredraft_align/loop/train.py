@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft_align.data.store import Store
+from foredraft_align.drafter.student import Student
 from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, parts
 from foredraft_align.loop.checkpoints import Checkpoints
 from foredraft_align.loop.clock import advance
-from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.objectives import Decaying, Objective, loss_of
 from foredraft_align.loop.precision import fast_products
@@ -68,7 +67,7 @@ class Progress:
 
 def train(
     plan: TrainPlan,
-    make: Callable[[], BlockCausalDLM],
+    make: Callable[[], Student],
     rank: int,
     world: int,
     report: Callable[[Progress], None],
@@ -81,15 +80,15 @@ def train(
     keep_freed_memory()
     torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     torch.manual_seed(plan.seed)
-    model = make()
+    student = make()
     trained = [
         Trained(parameter, muon=parameter.ndim == 2 and name.startswith(("layers.", "fc.")))
-        for name, parameter in model.named_parameters()
+        for name, parameter in student.named_parameters()
         if parameter.requires_grad
     ]
     optimizer = ShardedOptimizer(trained, plan.lr, weight_decay=0.05, distributed=world > 1)
     checkpoints = Checkpoints(plan.output / "run", rank, world)
-    step, elapsed = _resume(checkpoints, model, optimizer)
+    step, elapsed = _resume(checkpoints, student, optimizer)
     saved = step
     store = Store(plan.texts)
     batches = Batches(store, plan.train, plan.batch, plan.rows, plan.seed)
@@ -100,21 +99,21 @@ def train(
     done = _share_done(plan, step, elapsed)
     while done < 1:
         lr = schedule.rate(done)
-        figures = _step(plan, model, optimizer, batches, step, rank, world, done, lr)
+        figures = _step(plan, student, optimizer, batches, step, rank, world, done, lr)
         step += 1
         elapsed, previous = advance(elapsed, previous, distributed=world > 1)
         done = _share_done(plan, step, elapsed)
         mat = None
         if rank == 0 and held_out and (step % plan.evaluate_steps == 0 or done == 1):
-            mat = tokens_per_round(model, held_out, plan.block_sizes[-1]).mat
+            mat = tokens_per_round(student, held_out, plan.block_sizes[-1]).mat
         log.add(Progress(step, elapsed, done, float(figures[0]), float(figures[1]), mat))
         if step % plan.checkpoint_steps == 0:
-            _save(checkpoints, step, elapsed, model, optimizer)
+            _save(checkpoints, step, elapsed, student, optimizer)
             saved = step
     if saved != step:
-        _save(checkpoints, step, elapsed, model, optimizer)
+        _save(checkpoints, step, elapsed, student, optimizer)
     if rank == 0:
-        model.save(plan.output)
+        student.save(plan.output)
 
 
 def _share_done(plan: TrainPlan, step: int, elapsed: float) -> float:
@@ -124,7 +123,7 @@ def _share_done(plan: TrainPlan, step: int, elapsed: float) -> float:
 
 def _step(
     plan: TrainPlan,
-    model: BlockCausalDLM,
+    student: Student,
     optimizer: ShardedOptimizer,
     batches: Batches,
     step: int,
@@ -143,8 +142,8 @@ def _step(
         share = len(part.tokens) / len(batch.tokens)
         noise = plan.objective.noise(tuple(part.labels.shape), done, drawn)
         with fast_products():
-            hidden = hidden_of_slots(model, part, noise.filled)
-            loss, right = loss_of(model, part, noise, hidden, plan.objective)
+            hidden = student.hidden_of_slots(part, noise.filled)
+            loss, right = loss_of(student, part, noise, hidden, plan.objective)
         (loss * share).backward()
         figures += torch.stack((loss.detach(), right)) * share
     optimizer.step(lr)
@@ -152,7 +151,7 @@ def _step(
 
 
 def _resume(
-    checkpoints: Checkpoints, model: BlockCausalDLM, optimizer: ShardedOptimizer
+    checkpoints: Checkpoints, student: Student, optimizer: ShardedOptimizer
 ) -> tuple[int, float]:
     """Restore the latest checkpoint, if there is one; return steps and seconds that are done."""
     found = checkpoints.load()
@@ -160,7 +159,7 @@ def _resume(
         return 0, 0.0
     mine, shared = found
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in student.named_parameters():
             if parameter.requires_grad:
                 parameter.copy_(shared["model"][name])
     optimizer.load(mine["optimizer"])
@@ -171,12 +170,12 @@ def _save(
     checkpoints: Checkpoints,
     step: int,
     elapsed: float,
-    model: BlockCausalDLM,
+    student: Student,
     optimizer: ShardedOptimizer,
 ) -> None:
     weights = {
         name: parameter.detach().clone()
-        for name, parameter in model.named_parameters()
+        for name, parameter in student.named_parameters()
         if parameter.requires_grad
     }
     checkpoints.save(step, {"optimizer": optimizer.state()}, {"model": weights, "elapsed": elapsed})

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from drafter_service.config import DrafterConfig
+from drafter_service.load import load_engine
 from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.errors import ConfigError
 from foredraft_align.data.write import WritePlan, write_shards
+from foredraft_align.kinds import Shape
 from foredraft_align.loop.train import Progress, TrainPlan, train
 from foredraft_align.run import AlignPlan, align, prepare
 from tests.support.align.texts import counting, write_chat_target
@@ -32,7 +35,7 @@ def target(tmp_path):
 
 
 def plans(target, out, kind="tokens", start=None):
-    plan = AlignPlan(target, out, kind, (), 1, 4, 64, start, 0)
+    plan = AlignPlan(Shape(target, 1, 4, 64, start, 0), out, kind, ())
     write = WritePlan(target, out / "texts", 1, 12, 12, 16, 96)
     training = TrainPlan(
         out,
@@ -64,8 +67,20 @@ def test_from_a_target_to_a_drafter(target, tmp_path, kind):
     assert "| 3 x 2, 8 |" in card and ("hidden states" in card) == (kind == "features")
     # On from there, one layer more.
     again = plans(target, tmp_path / "more", kind, start=tmp_path / "out")
-    align(replace(again[0], layers=2), *again[1:], workers, said.append, steps.append)
+    shape = replace(again[0].shape, layers=2)
+    align(replace(again[0], shape=shape), *again[1:], workers, said.append, steps.append)
     assert len(BlockCausalDLM.load(tmp_path / "more", torch.float32, target).layers) == 2
+
+
+def test_a_drafter_in_a_public_format(target, tmp_path):
+    workers = Here()
+    said: list[object] = []
+    align(*plans(target, tmp_path / "out", "sdar"), workers, said.append, said.append)
+    config = DrafterConfig(model=tmp_path / "out", max_mask_slots=4)
+    engine = load_engine(config)
+    assert engine.info.eos_token_ids and "SDAR" in (tmp_path / "out" / "MODEL_CARD.md").read_text()
+    again = plans(target, tmp_path / "more", "sdar", start=tmp_path / "out")
+    align(*again, workers, said.append, said.append)
 
 
 def test_texts_of_another_kind_are_named(target, tmp_path):

@@ -15,6 +15,7 @@ from drafter_service.models.embedded.block_causal import BlockCausalDLM
 from foredraft.errors import ConfigError, WeightsError
 from foredraft_align.curves import draw_curves
 from foredraft_align.data.store import Store
+from foredraft_align.drafter.block_causal import BlockCausalStudent, hidden_of_slots
 from foredraft_align.drafter.start import (
     drafter_config,
     drafter_from_drafter,
@@ -24,7 +25,6 @@ from foredraft_align.drafter.start import (
 from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, make_batch, parts
 from foredraft_align.loop.cross_entropy import mixed_cross_entropy
-from foredraft_align.loop.forward import hidden_of_slots
 from foredraft_align.loop.muon import orthogonalised
 from foredraft_align.loop.objectives import Decaying, Deer, Noise, loss_of, wanted
 from foredraft_align.loop.train import TrainPlan, train
@@ -50,7 +50,7 @@ def store_of(folder, count=24, length=16, states=0):
 
 def made(target, layer_ids=(), listed=128):
     config = replace(drafter_config(target, 1, 4, 0, layer_ids), shortlist_size=listed)
-    return partial(drafter_from_target, config, target, tuple(range(listed)), 0)
+    return partial(BlockCausalStudent.from_target, config, target, tuple(range(listed)), 0)
 
 
 def plan_of(folder, **changes):
@@ -127,13 +127,15 @@ def test_batches_pass_over_all_texts_and_depend_on_the_step_alone(tmp_path):
 
 
 def test_soft_labels_leave_out_what_is_not_scored(tmp_path, target):
-    model = made(target)()
+    student = made(target)()
     text = store_of(tmp_path).text(0)
     text.top_ids[4, :3] = (5, 300, 7)
     text.top_log_probs[4, :3] = np.log([0.5, 0.3, 0.2])
     text.top_log_probs[4, 3:] = -30
     text.tokens[5] = 300
-    rows, shares = wanted(model, make_batch([text], 2, [np.array([4])]), 0.5)
+    batch = make_batch([text], 2, [np.array([4])])
+    every = Noise(torch.zeros(1, 1, 2, dtype=torch.bool), torch.ones(1, 1, 2))
+    rows, shares, _ = wanted(student, batch, every, 0.5)
     assert rows[0, [0, 2]].tolist() == [5, 7]
     assert shares[0, :3].tolist() == pytest.approx([0.5 * 5 / 7, 0, 0.5 * 2 / 7], abs=1e-3)
     assert shares[1, -1] == 0
@@ -159,13 +161,13 @@ def test_cross_entropy_and_its_gradients_are_torchs():
 
 
 def test_early_slots_weigh_most(tmp_path, target):
-    model = made(target)()
+    student = made(target)()
     batch = make_batch([store_of(tmp_path).text(0)], 4, [np.array([4, 9])])
     objective = Decaying(gamma=0.1)
     noise = objective.noise((1, 2, 4), 0.0, np.random.default_rng(0))
     assert not noise.filled.any()
-    hidden = hidden_of_slots(model, batch, noise.filled).detach().requires_grad_()
-    loss_of(model, batch, noise, hidden, objective)[0].backward()
+    hidden = student.hidden_of_slots(batch, noise.filled).detach().requires_grad_()
+    loss_of(student, batch, noise, hidden, objective)[0].backward()
     size = hidden.grad.view(2, 4, -1).norm(dim=2).mean(0)
     assert (size[:-1] > 3 * size[1:]).all()
 
@@ -194,18 +196,18 @@ def test_deers_second_stage_weighs_what_follows_the_prefix_most():
 
 
 def test_filled_slots_show_their_tokens_and_count_nothing(tmp_path, target):
-    model = made(target)()
+    student = made(target)()
     batch = make_batch([store_of(tmp_path).text(0)], 4, [np.array([4, 9])])
     filled = torch.zeros(1, 2, 4, dtype=torch.bool)
     filled[0, 0, 1] = True
-    shown = hidden_of_slots(model, batch, filled).view(2, 4, -1)
-    masked = hidden_of_slots(model, batch).view(2, 4, -1)
+    shown = student.hidden_of_slots(batch, filled).view(2, 4, -1)
+    masked = student.hidden_of_slots(batch).view(2, 4, -1)
     # The block sees it, the other block does not.
     assert not torch.allclose(shown[0, 0], masked[0, 0])
     torch.testing.assert_close(shown[1], masked[1])
     hidden = shown.flatten(0, 1).detach().requires_grad_()
     noise = Noise(filled, (~filled).float())
-    loss_of(model, batch, noise, hidden, Deer())[0].backward()
+    loss_of(student, batch, noise, hidden, Deer())[0].backward()
     assert (hidden.grad.norm(dim=1) == 0).tolist() == filled.flatten().tolist()
 
 
@@ -226,7 +228,7 @@ def test_texts_that_count_are_learnt(tmp_path, target, objective):
     assert [each.step for each in steps] == list(range(1, 61))
     assert steps[-1].loss < 0.6 * steps[0].loss
     assert steps[-1].held_out > 0.5
-    built = BlockCausalDLM.load(plan.output, torch.float32, target)
+    built = BlockCausalStudent(BlockCausalDLM.load(plan.output, torch.float32, target))
     held_out = [Store(plan.texts).text(i) for i in plan.held_out]
     # In bytes as in fp32.
     found = tokens_per_round(built, held_out, 4)
@@ -272,7 +274,7 @@ def test_a_checkpoint_of_other_workers_is_refused(tmp_path, target):
 
 
 def test_a_drafter_begins_as_its_target(tmp_path, target):
-    model = made(target)()
+    model = made(target)().model
     stored = load_file(target / "model.safetensors")
     layer = model.layers[0]
     assert torch.equal(layer.down.weight, stored["model.layers.0.mlp.down_proj.weight"])

@@ -1,19 +1,78 @@
-"""The drafter's pass over a training batch: texts causally, blocks over what is before them."""
+"""A drafter of our own format in training: texts causally, blocks over what is before them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from drafter_service.models.embedded.block_causal import (
+    BlockCausalConfig,
     BlockCausalDLM,
     BlockCausalLayer,
     rotated,
 )
+from foredraft_align.drafter.start import drafter_from_drafter, drafter_from_target
+from foredraft_align.drafter.student import Wanted
 from foredraft_align.loop.batches import Batch
+from foredraft_align.loop.cross_entropy import mixed_cross_entropy
 
 _NEVER = -1e9
+
+
+class BlockCausalStudent:
+    """A block-causal drafter with its edge head, as a Student."""
+
+    def __init__(self, model: BlockCausalDLM) -> None:
+        self.model = model
+
+    @classmethod
+    def from_target(
+        cls, config: BlockCausalConfig, target: Path, token_ids: tuple[int, ...], seed: int
+    ) -> BlockCausalStudent:
+        """Return one that begins as its target; see drafter_from_target."""
+        return cls(drafter_from_target(config, target, token_ids, seed))
+
+    @classmethod
+    def from_drafter(cls, folder: Path, target: Path, layers: int) -> BlockCausalStudent:
+        """Return one that goes on from a drafter; see drafter_from_drafter."""
+        return cls(drafter_from_drafter(folder, target, layers))
+
+    @property
+    def row_of(self) -> Tensor:
+        """int64 [vocab], see Student."""
+        return self.model.row_of
+
+    @property
+    def num_scored(self) -> int:
+        """How many tokens the head scores."""
+        return self.model.config.num_scored
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the network's parameters."""
+        return self.model.named_parameters()
+
+    def hidden_of_slots(self, batch: Batch, filled: Tensor | None = None) -> Tensor:
+        """Return the slots' states, see Student."""
+        return hidden_of_slots(self.model, batch, filled)
+
+    def loss(self, hidden: Tensor, previous: Tensor, wanted: Wanted, base_share: float) -> Tensor:
+        """Return the loss of slots by themselves and with the edge from the real token before."""
+        base = self.model.base_logits(hidden)
+        edge = self.model.edge_logits(hidden, previous)
+        return mixed_cross_entropy(base, edge, *wanted, base_share)
+
+    def best(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """Return the best tokens [n] with the edge from the token before."""
+        scores = self.model.base_logits(hidden) + self.model.edge_logits(hidden, previous)
+        return self.model.token_ids[scores.argmax(-1)]
+
+    def save(self, folder: Path) -> None:
+        """Write what the embedding and head of the target do not hold, matrices in int8 rows."""
+        self.model.save(folder)
 
 
 def hidden_of_slots(model: BlockCausalDLM, batch: Batch, filled: Tensor | None = None) -> Tensor:
