@@ -24,6 +24,9 @@ MAX_LOGPROBS = 20
 MAX_PROMPT_LOGPROBS = 1 << 18
 MAX_GRAMMAR = 1 << 16
 MAX_SALT = 256
+# Whom a session counts for.
+MAX_GROUPS = 4
+MAX_GROUP = 64
 MAX_EOS = 64
 MAX_FEATURES_WIDTH = 1 << 16
 # Of all features that a session may hold, in bytes.
@@ -82,6 +85,16 @@ def check_store(name: str) -> None:
         raise InvalidRequest(
             f"tensor_store must have at most {MAX_STORE} printable ASCII characters",
             param="tensor_store",
+        )
+
+
+def check_groups(groups: Sequence[str]) -> None:
+    """Raise InvalidRequest unless there are at most 4, each 1 to 64 printable ASCII characters."""
+    fit = all(0 < len(g) <= MAX_GROUP and g.isascii() and g.isprintable() for g in groups)
+    if len(groups) > MAX_GROUPS or not fit:
+        raise InvalidRequest(
+            f"groups must be at most {MAX_GROUPS}, of 1 to {MAX_GROUP} printable ASCII characters",
+            param="groups",
         )
 
 

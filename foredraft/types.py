@@ -334,7 +334,8 @@ class VerifyOpen:
     prompt_logprobs for those of the prefix's tokens, too. Sessions share KV only with sessions of
     the same cache_salt. features_hash asks for the features of that name, but for those of the
     first features_from tokens; a verifier that has no such features sends none. tensor_store is the
-    store that their reader has, "" if they are to come in chunks.
+    store that their reader has, "" if they are to come in chunks. groups are whom the session
+    counts for: each may hold a part of the KV cache.
     """
 
     session_id: str
@@ -352,6 +353,7 @@ class VerifyOpen:
     features_hash: str = ""
     features_from: int = 0
     tensor_store: str = ""
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,16 @@ class OrchestratorConfig(StrictModel):
         description="Rounds of the lease in which a verifier requests drafts itself; 0: the "
         "orchestrator requests every draft.",
     )
+    request_timeout_s: float = Field(
+        default=3600.0,
+        gt=0,
+        description="Longest time from a request's start to its last token, in seconds.",
+    )
+    unread_timeout_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="Longest that a session waits for a reader who takes nothing, in seconds.",
+    )
     read_ahead: int = Field(
         default=4,
         ge=1,

@@ -29,7 +29,7 @@ class GenerationRequest:
     logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
     many of the likeliest ones beside it. The generated text follows grammar, if there is one.
     prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
-    share what their texts have in common.
+    share what their texts have in common. groups are whom its session counts for at a verifier.
     """
 
     session_id: str
@@ -44,6 +44,7 @@ class GenerationRequest:
     grammar: Grammar | None = None
     prompt_logprobs: bool = False
     cache_salt: str = ""
+    groups: tuple[str, ...] = ()
 
 
 class Drafted(NamedTuple):

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from foredraft.rpc.config import ServiceConfig
 from foredraft.strict import StrictModel
+from verifier_service.kv.block_table import SHARE_FACTOR
 
 
 class FeaturesConfig(StrictModel):
@@ -93,6 +94,13 @@ class VerifierConfig(ServiceConfig):
         le=64,
         description="Factor by which sessions may reserve more than the KV cache holds; above 1 a "
         "session may lose its KV to an older one and repeat its prefill.",
+    )
+    kv_share_factor: float = Field(
+        default=SHARE_FACTOR,
+        ge=0.1,
+        le=1000,
+        description="How many times the free KV, and the free sessions, one request or one tenant "
+        "may hold: with 3, alone three quarters of all, two of them three sevenths each.",
     )
     max_sessions: int = Field(default=64, ge=1, description="Most open sessions.")
     row_budget: int = Field(

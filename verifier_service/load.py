@@ -96,6 +96,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         block_tokens=config.block_tokens,
         max_sessions=config.max_sessions,
         overcommit=config.kv_overcommit,
+        share_factor=config.kv_share_factor,
     )
     choice = best_choice()
     target, costs = with_pace(model, config.pace, choice, config.row_budget)

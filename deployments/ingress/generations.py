@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -13,10 +14,11 @@ from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.merge import merged
 from deployments.ingress.stream.sse import Delta, Stops, deltas
 from deployments.ingress.stream.stopping import Stopping
+from deployments.ingress.stream.turns import Turns
 from foredraft.types import ModelInfo
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
-from orchestrator.drive.pipeline import decoding_mode, generate
+from orchestrator.drive.pipeline import Event, decoding_mode, generate
 from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.request import GenerationRequest
 
@@ -58,18 +60,26 @@ class Generations:
 
         Raise Unavailable once the server stops.
         """
-        return self.stopping.bounded(merged([self._deltas(each, config) for each in answers]))
-
-    def _deltas(self, answer: Answering, config: OrchestratorConfig) -> AsyncGenerator[Delta]:
-        generation = answer.generation
-        events = generate(
-            generation,
-            self._drafters,
-            self._verifiers,
-            config,
-            time.monotonic,
-            self._states.of(config.kind(generation.sampling)),
+        within = [answer.generation.timeout_s for answer in answers]
+        turns = Turns(min([config.request_timeout_s, *(s for s in within if s is not None)]))
+        return self.stopping.bounded(
+            merged([self._deltas(each, config, turns) for each in answers])
         )
+
+    def _deltas(
+        self, answer: Answering, config: OrchestratorConfig, turns: Turns
+    ) -> AsyncGenerator[Delta]:
+        generation = answer.generation
+        state = self._states.of(config.kind(generation.sampling))
+
+        def begin(within_s: float) -> AsyncGenerator[Event]:
+            asked = replace(generation, timeout_s=within_s)
+            ports = self._drafters, self._verifiers
+            return generate(asked, *ports, config, time.monotonic, state)
+
         mode = decoding_mode(generation, config)
         ended = partial(self._ended, len(generation.prompt))
-        return deltas(events, self.tokenizer, answer.stops, mode, ended)
+        # Without a salt the count would be about other clients' prompts.
+        counts = bool(generation.cache_salt)
+        events = turns.events(begin)
+        return deltas(events, self.tokenizer, answer.stops, mode, ended, counts_cached=counts)

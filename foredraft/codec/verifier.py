@@ -54,6 +54,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         features_hash=o.features_hash,
         features_from=o.features_from,
         tensor_store=o.tensor_store,
+        groups=o.groups,
     )
 
 
@@ -68,6 +69,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("cache_salt length", len(m.cache_salt), 0, limits.MAX_SALT)
     limits.check_range("features_from", m.features_from, 0, len(m.prefix))
     limits.check_store(m.tensor_store)
+    limits.check_groups(m.groups)
     return VerifyOpen(
         m.session_id,
         tuple(m.prefix),
@@ -86,6 +88,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.features_hash,
         m.features_from,
         m.tensor_store,
+        tuple(m.groups),
     )
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import Generic, TypeVar
 
+from foredraft.errors import DeadlineExceeded
+
 T = TypeVar("T")
 
 
@@ -14,11 +16,14 @@ class BoundedChannel(Generic[T]):
 
     A reader that waits is woken at most once in interval_s seconds, unless `limit` items are there:
     what comes meanwhile is read together. Unlike asyncio.Queue the channel can be ended, from any
-    state and without waiting.
+    state and without waiting. A reader who takes nothing for patience_s seconds is given up.
     """
 
-    def __init__(self, limit: int, interval_s: float = 0.0) -> None:
+    def __init__(
+        self, limit: int, interval_s: float = 0.0, patience_s: float | None = None
+    ) -> None:
         self._limit = limit
+        self._patience_s = patience_s
         self._interval_s = interval_s
         self._items: deque[T] = deque()
         self._ended = False
@@ -35,10 +40,12 @@ class BoundedChannel(Generic[T]):
         return len(self._items)
 
     async def put(self, item: T) -> None:
-        """Put an item in, waiting for room."""
+        """Put an item in, waiting for room; raise DeadlineExceeded for a reader given up."""
         while len(self._items) >= self._limit:
             self._writer = self._loop.create_future()
-            await self._writer
+            done, _ = await asyncio.wait([self._writer], timeout=self._patience_s)
+            if not done:
+                raise DeadlineExceeded(f"nothing was read for {self._patience_s:g} s")
         self._items.append(item)
         if self._reader is None or self._reader.done():
             return

@@ -58,7 +58,9 @@ async def generate(
     cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
     """
     interval_s = config.stream_interval_ms / 1e3
-    channel: BoundedChannel[Event] = BoundedChannel(config.read_ahead, interval_s)
+    channel: BoundedChannel[Event] = BoundedChannel(
+        config.read_ahead, interval_s, config.unread_timeout_s
+    )
     state = state or ControllerState()
     # Before the first draft length is chosen: that goes by it.
     with state.traffic.counted():

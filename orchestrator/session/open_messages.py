@@ -34,6 +34,7 @@ def verify_open(
         request.prompt_logprobs and not prefix.generated,
         request.cache_salt,
         *features,
+        request.groups,
     )
 
 

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 
 from foredraft.errors import InvalidRequest, Overloaded
 from verifier_service.kv.block_pool import BlockPool, Digests
+from verifier_service.kv.shares import Shares
+
+# How many times what is free one group may hold: three quarters of all where it is alone.
+SHARE_FACTOR = 3.0
 
 
 @dataclass(slots=True)
@@ -23,6 +27,7 @@ class _Held:
 
     reserved: int
     digests: Digests
+    groups: tuple[str, ...] = ()
     table: list[int] = field(default_factory=list)
     sealed: int = 0
 
@@ -31,7 +36,13 @@ class KvBlocks:
     """Hands out blocks of a pool; a key is whatever names a session."""
 
     def __init__(
-        self, pool: BlockPool, *, block_tokens: int, max_sessions: int, overcommit: float = 1.0
+        self,
+        pool: BlockPool,
+        *,
+        block_tokens: int,
+        max_sessions: int,
+        overcommit: float = 1.0,
+        share_factor: float = SHARE_FACTOR,
     ) -> None:
         self._pool = pool
         self._block_tokens = block_tokens
@@ -39,6 +50,7 @@ class KvBlocks:
         self._allowed = int(pool.total * overcommit)
         self._held: dict[int, _Held] = {}
         self._reserved = 0
+        self._shares = Shares(share_factor)
         self.shared_tokens = 0
 
     @property
@@ -56,10 +68,16 @@ class KvBlocks:
         """Number of reservations held."""
         return len(self._held)
 
-    def reserve(self, key: int, tokens: int, salt: str = "") -> None:
+    @property
+    def groups(self) -> int:
+        """Number of groups that hold reservations."""
+        return self._shares.groups
+
+    def reserve(self, key: int, tokens: int, salt: str = "", groups: Sequence[str] = ()) -> None:
         """Reserve blocks for tokens; sessions of one salt may share what they have in common.
 
-        Raise InvalidRequest if they could never fit, Overloaded if they do not fit now.
+        Raise InvalidRequest if they could never fit, Overloaded if they do not fit now, or one of
+        the groups that the session counts for holds its share.
         """
         if key in self._held:
             raise ValueError(f"key {key} holds a reservation")
@@ -70,16 +88,26 @@ class KvBlocks:
                 f"this verifier has {self.total_tokens}",
                 param="max_new_tokens",
             )
-        if blocks > self._allowed - self._reserved or len(self._held) >= self._max_sessions:
-            raise Overloaded("the verifier's KV cache is fully reserved")
-        self._held[key] = _Held(blocks, Digests(salt, self._block_tokens))
+        free, sessions = self._allowed - self._reserved, self._max_sessions - len(self._held)
+        if sessions < 1:
+            raise Overloaded(f"the verifier has its {self._max_sessions} sessions")
+        if blocks > free:
+            raise Overloaded(
+                f"the verifier's KV cache has {free * self._block_tokens} tokens left; "
+                f"{tokens} are needed"
+            )
+        self._shares.check(groups, blocks, free, sessions)
+        self._shares.add(groups, blocks)
+        self._held[key] = _Held(blocks, Digests(salt, self._block_tokens), tuple(groups))
         self._reserved += blocks
 
     def release(self, key: int) -> None:
         """Give blocks and reservation back; a key that holds none is ignored."""
         if key in self._held:
             self.drop(key)
-            self._reserved -= self._held.pop(key).reserved
+            held = self._held.pop(key)
+            self._reserved -= held.reserved
+            self._shares.drop(held.groups, held.reserved)
 
     def drop(self, key: int) -> None:
         """Give all blocks back, not the reservation."""

@@ -130,7 +130,7 @@ class VerifierEngine:
         self._opened += 1
         handle = self._opened
         worst = min(commit_limit + request.max_draft + 1, info.max_len)
-        self._kv.reserve(handle, worst, request.cache_salt)
+        self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
         with_features = bool(request.features_hash) and request.features_hash == info.features_hash

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from deployments.ingress.doors.keys import Key, Keys
 from deployments.ingress.doors.limits import Allowance
+from deployments.ingress.doors.tenant import KEY_NAME
 from foredraft.errors import Overloaded, Unauthenticated
 
 _BEARER = "bearer"
@@ -45,9 +46,11 @@ class Admission:
         if wait_s is not None:
             message = f"key {key.name} has too many requests"
             raise Overloaded(message, retry_after_s=math.ceil(wait_s))
+        named = KEY_NAME.set(key.name)
         try:
             yield
         finally:
+            KEY_NAME.reset(named)
             allowance.give_back()
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
+from deployments.ingress.doors.tenant import KEY_NAME, group_of, salt_of
 from deployments.ingress.generations import Answering, Generations
 from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
 from deployments.ingress.openai.fields import GenerationFields
 from deployments.ingress.stream.cadence import smoothed
-from deployments.ingress.stream.sse import CompletionBuffer, Stops
+from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops
+from foredraft.errors import InvalidRequest
 from foredraft.limits import check_logits, check_tokens
 from orchestrator.request import GenerationRequest
 
@@ -35,7 +37,7 @@ async def answer(
     written = [writer(prompt) for prompt in prompts for _ in range(request.samples)]
     prompt_tokens = sum(map(len, prompts))
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
-    stream = generations.deltas(asked, config)
+    stream = named(generations.deltas(asked, config), request)
     if request.stream:
         if request.stream_options is not None and request.stream_options.cadence == "token":
             stream = smoothed(stream, time.monotonic)
@@ -48,6 +50,22 @@ async def answer(
     chosen = best(whole, request.candidates, request.samples)
     unseen = sum(len(each.tokens) for each in whole) - sum(len(each.tokens) for each in chosen)
     return JSONResponse(body.whole(chosen, unseen))
+
+
+async def named(
+    stream: AsyncGenerator[tuple[int, Delta]], request: GenerationFields
+) -> AsyncGenerator[tuple[int, Delta]]:
+    """Yield what stream does; an error that names a field names the client's own."""
+    async with aclosing(stream):
+        try:
+            async for item in stream:
+                yield item
+        except InvalidRequest as error:
+            field = request.field_of(error.param)
+            if field is None or error.param is None or field == error.param:
+                raise
+            message = str(error).replace(error.param, field)
+            raise InvalidRequest(message, param=field) from None
 
 
 def best(
@@ -70,15 +88,26 @@ def answers_of(
     request: GenerationFields, prompts: Sequence[tuple[int, ...]], generations: Generations
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
+    groups = _groups(request.cache_salt or "")
     return [
-        _answering(request, prompt, sample, generations)
+        _answering(request, prompt, sample, generations, groups)
         for prompt in prompts
         for sample in range(request.candidates)
     ]
 
 
+def _groups(salt: str) -> tuple[str, ...]:
+    """Return whom a request's sessions count for: the request, and its key or else its salt."""
+    tenant = group_of(KEY_NAME.get(), salt)
+    return (f"request-{uuid.uuid4().hex}", *([tenant] if tenant else ()))
+
+
 def _answering(
-    request: GenerationFields, prompt: tuple[int, ...], sample: int, generations: Generations
+    request: GenerationFields,
+    prompt: tuple[int, ...],
+    sample: int,
+    generations: Generations,
+    groups: tuple[str, ...],
 ) -> Answering:
     target, vocab_size = generations.target, generations.tokenizer.get_vocab_size()
     logits = request.logits()
@@ -98,7 +127,8 @@ def _answering(
         logprobs=_logprobs(request),
         grammar=request.grammar(),
         prompt_logprobs=request.with_prompt and request.top_logprobs_asked is not None,
-        cache_salt=request.cache_salt or "",
+        cache_salt=salt_of(KEY_NAME.get(), request.cache_salt or ""),
+        groups=groups,
     )
     return Answering(generation, Stops(request.stops, frozenset(stops), request.min_tokens or 0))
 

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from foredraft.errors import ForedraftError, InvalidRequest, Overloaded
+from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, Unavailable
 
 _log = logging.getLogger(__name__)
 _KINDS = {404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error"}
@@ -64,8 +64,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(ForedraftError)
     async def ours(_: Request, error: ForedraftError) -> JSONResponse:
-        retry = error.retry_after_s if isinstance(error, Overloaded) else None
-        headers = {"retry-after": str(retry)} if retry else None
+        headers = None
+        if isinstance(error, Overloaded | Unavailable):
+            headers = {"retry-after": str(error.retry_after_s)}
         return JSONResponse(body_of(error), status_code=error.http_code, headers=headers)
 
     @app.exception_handler(RequestValidationError)

@@ -129,6 +129,12 @@ class GenerationFields(BaseModel):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
+    def field_of(self, param: str | None) -> str | None:
+        """Return what a client calls a field that the services name."""
+        if param == "grammar":
+            return "structured_outputs" if self.structured_outputs else "response_format"
+        return {"max_new_tokens": "max_tokens", "prefix length": "prompt"}.get(param or "", param)
+
     @property
     def samples(self) -> int:
         """How many answers each prompt gets."""

@@ -17,6 +17,8 @@ class Prompts:
     def __init__(self, tokenizer: Tokenizer, max_len: int) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = tokenizer.get_vocab_size()
+        # At least one token of the answer must fit, too.
+        self._most = max_len - 1
         # No longer text can fit, so it is not even tokenised.
         self._longest = max_len * max(map(len, tokenizer.get_vocab()))
 
@@ -39,6 +41,12 @@ class Prompts:
             tokens = tuple(prompt)
         if not tokens:
             raise InvalidRequest(f"{field} is empty", param=field)
+        if len(tokens) > self._most:
+            raise InvalidRequest(
+                f"{field} has {len(tokens)} tokens; the model takes at most {self._most} before "
+                "an answer",
+                param=field,
+            )
         return tokens
 
     def _check(self, prompt: str, field: str) -> None:

@@ -92,9 +92,12 @@ async def deltas(
     stops: Stops,
     mode: DecodingMode,
     ended: Callable[[Ended], None],
+    *,
+    counts_cached: bool = True,
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for what was committed since the last; a stop string ends it at its token.
 
+    counts_cached says whether deltas say how much of the prompt had been read for others.
     ended receives what the session came to, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
@@ -119,6 +122,7 @@ async def deltas(
                     rounds.append(event)
                     if first_s is None:
                         first_s, first_tokens = time.monotonic() - start, len(event.tokens)
+                    held.cached_tokens += event.cached_tokens if counts_cached else 0
                     if _feed(held, text, event, stops):
                         report = _report(mode, rounds, time.monotonic() - start)
                         held.finish_reason = FinishReason.STOP
@@ -148,7 +152,6 @@ def _report(mode: DecodingMode, rounds: Sequence[StepEvent], seconds: float) -> 
 def _feed(held: CompletionBuffer, text: TextStream, event: StepEvent, stops: Stops) -> bool:
     """Add a round's text and tokens; return whether a stop string has ended the text."""
     held.prompt_logprobs = held.prompt_logprobs or event.prompt_logprobs
-    held.cached_tokens += event.cached_tokens
     pieces: list[str] = []
     stopped = False
     for committed in event.tokens:

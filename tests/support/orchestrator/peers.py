@@ -191,6 +191,8 @@ class ScriptedVerifier:
         self.price = NO_PRICE
         # Of each draft no more tokens are verified.
         self.most_bought = MAX_DRAFT
+        # So many tokens of a prompt count as read for others.
+        self.cached_tokens = 0
         self.rounds: list[Round] = []
         self.opens: list[VerifyOpen] = []
         self.live: list[_VerifyStream] = []
@@ -234,7 +236,8 @@ class _VerifyStream:
         elif left_out:
             request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
         verdict = decide(self._tokens, request, stops)
-        return replace(verdict, left_out=left_out, price=self._port.price)
+        cached = self._port.cached_tokens if request.base.round == 0 else 0
+        return replace(verdict, left_out=left_out, price=self._port.price, cached_tokens=cached)
 
     async def close(self) -> None:
         if self in self._port.live:

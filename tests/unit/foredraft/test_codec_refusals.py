@@ -164,6 +164,9 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     ),
     (verifier_codec.verify_open_from_pb, verify_open(features_from=2), "features_from"),
     (verifier_codec.verify_open_from_pb, verify_open(tensor_store="s" * 65), "tensor_store"),
+    (verifier_codec.verify_open_from_pb, verify_open(groups=["a"] * 5), "groups"),
+    (verifier_codec.verify_open_from_pb, verify_open(groups=["g" * 65]), "groups"),
+    (verifier_codec.verify_open_from_pb, verify_open(groups=[""]), "groups"),
     (
         drafter_codec.draft_opened_from_pb,
         drafter_pb2.DraftOpened(max_draft_tokens=1, tensor_store="\n"),

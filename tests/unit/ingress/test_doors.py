@@ -112,7 +112,7 @@ async def test_every_route_but_health_needs_a_key(tmp_path: Path) -> None:
 
 
 async def test_a_keys_requests_a_minute() -> None:
-    key = Key(name="a", sha256=_hash("k"), requests_per_minute=12)
+    key = Key(name="a", sha256=digest_of("k"), requests_per_minute=12)
     clock = Clock()
     async with served(made(), (key,), clock=clock) as http:
 
@@ -137,7 +137,7 @@ async def test_a_request_counts_until_its_stream_ends_or_its_client_leaves() -> 
 
         return StreamingResponse(parts())
 
-    key = Key(name="a", sha256=_hash("k"), concurrent_requests=1)
+    key = Key(name="a", sha256=digest_of("k"), concurrent_requests=1)
     async with served(app, (key,)) as http:
 
         async def free() -> bool:
@@ -168,7 +168,7 @@ def test_an_allowance_never_holds_more_than_a_burst() -> None:
 
 async def test_other_origins_are_let_in_only_where_they_are_named() -> None:
     asked = {"origin": "https://a.example", "access-control-request-method": "POST"}
-    key = Key(name="a", sha256=_hash("k"))
+    key = Key(name="a", sha256=digest_of("k"))
     async with served(made()) as http, http.get("/version", headers=asked) as answer:
         assert "access-control-allow-origin" not in answer.headers
     async with served(made(), (key,), ("https://a.example",)) as http:
@@ -211,7 +211,7 @@ def test_the_description_has_the_failures() -> None:
             assert "422" not in operation["responses"]
 
 
-def _hash(key: str) -> str:
+def digest_of(key: str) -> str:
     from hashlib import sha256
 
     return sha256(key.encode()).hexdigest()

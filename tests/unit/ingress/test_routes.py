@@ -136,6 +136,52 @@ async def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenised(
     assert read == ["a" * 30]
 
 
+async def test_a_prompt_of_too_many_tokens_is_refused_before_the_next_one_is_read() -> None:
+    verifier = ScriptedVerifier()
+    made = generations(verifier)
+    asked = {"prompt": ["a b " * 3000] * 60, "max_tokens": 2}
+    async with served(made) as url:
+        status, body = await post(url, asked)
+    assert (status, body["error"]["param"]) == (400, "prompt")
+    assert "the model takes at most 4095" in body["error"]["message"]
+    assert not verifier.opens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_verifier_refuses_names_the_clients_own_field(stream: bool) -> None:
+    verifier = ScriptedVerifier()
+    refusals = iter(("grammar", "grammar", "max_new_tokens"))
+
+    async def refuse(_: int) -> None:
+        param = next(refusals)
+        raise InvalidRequest(f"{param}: no text follows it", param=param)
+
+    verifier.opening = refuse
+    body = {"prompt": PROMPT, "stream": stream}
+    fields = (
+        ("structured_outputs", {"structured_outputs": {"regex": "a"}}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+        ("max_tokens", {"max_tokens": 9}),
+    )
+    async with served(generations(verifier)) as url:
+        for field, extra in fields:
+            status, found = await post(url, body | extra)
+            assert (status, found["error"]["param"]) == (400, field)
+            assert found["error"]["message"] == f"{field}: no text follows it"
+
+
+async def test_counts_of_cached_tokens_are_for_who_shares_a_salt() -> None:
+    verifier = ScriptedVerifier()
+    body = {"prompt": PROMPT, "max_tokens": 2}
+    async with served(generations(verifier)) as url:
+        counts = []
+        for salt in (None, "mine"):
+            verifier.cached_tokens = 3
+            _, found = await post(url, body | {"cache_salt": salt})
+            counts.append(found["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert counts == [0, 3]
+
+
 class Watched:
     """A tokenizer that takes until somebody else has done something."""
 
@@ -215,6 +261,17 @@ async def test_a_server_that_stops_refuses_and_ends_what_goes_on_with_an_error()
     assert (error["type"], error["message"]) == ("unavailable_error", "the server is stopping")
     assert (status, refused["error"]["type"]) == (503, "unavailable_error")
     assert not verifier.live
+
+
+async def test_what_cannot_be_served_now_says_when_to_come_back() -> None:
+    made = generations(ScriptedVerifier())
+    await made.stopping.drain(0)
+    async with (
+        served(made) as url,
+        aiohttp.ClientSession() as http,
+        http.post(url, json={"prompt": PROMPT}) as answer,
+    ):
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
 async def test_what_ends_by_itself_in_the_grace_period_ends_whole() -> None:

@@ -66,6 +66,14 @@ class ChatRequest(GenerationFields):
     def top_logprobs_asked(self) -> int | None:
         return (self.top_logprobs or 0) if self.logprobs else None
 
+    def field_of(self, param: str | None) -> str | None:
+        if param == "grammar" and self.tool_use() is not None:
+            return "tools"
+        found = super().field_of(param)
+        if found == "max_tokens" and self.max_completion_tokens is not None:
+            return "max_completion_tokens"
+        return "messages" if found == "prompt" else found
+
     def tool_use(self) -> ToolUse | None:
         """What the answer may call, None if nothing; raise InvalidRequest naming a field."""
         return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls is not False)

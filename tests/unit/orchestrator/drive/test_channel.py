@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from foredraft.errors import DeadlineExceeded
 from orchestrator.drive.channel import BoundedChannel
 from tests.support.waiting import turns
 
@@ -53,3 +56,10 @@ async def test_a_full_channel_wakes_its_reader_at_once() -> None:
     channel.end()
     await reader
     assert reads == [0, 1, 2, 3]
+
+
+async def test_a_reader_who_takes_nothing_is_given_up() -> None:
+    channel: BoundedChannel[int] = BoundedChannel(1, patience_s=0.01)
+    await channel.put(0)
+    with pytest.raises(DeadlineExceeded, match="nothing was read"):
+        await channel.put(1)

@@ -92,14 +92,50 @@ def test_a_reservation_is_refused_before_anything_is_taken() -> None:
     with pytest.raises(InvalidRequest, match="33 tokens"):
         kv.reserve(1, 33)
     kv.reserve(1, 20)
-    with pytest.raises(Overloaded):
+    with pytest.raises(Overloaded, match="12 tokens left; 16 are needed"):
         kv.reserve(2, 16)
     kv.reserve(2, 12)
-    with pytest.raises(Overloaded):
+    with pytest.raises(Overloaded, match="its 2 sessions"):
         kv.reserve(3, 0)
     kv.release(2)
     kv.release(2)
     assert (kv.used_tokens, kv.sessions, pool.available) == (20, 1, 8)
+
+
+def test_one_request_never_takes_what_others_need() -> None:
+    """At a factor of 3 a group that is alone gets three quarters, of the KV and of the sessions."""
+    _, kv = blocks(total=32, sessions=8)
+
+    def admitted(first: int, tokens: int, *groups: str) -> int:
+        for key in range(first, first + 100):
+            try:
+                kv.reserve(key, tokens, groups=groups)
+            except Overloaded:
+                return key - first
+        raise AssertionError
+
+    greedy = admitted(0, 4 * SIZE, "request-a")
+    assert greedy == 6
+    assert admitted(100, SIZE, "request-b") == 1
+    # Without a group, and in one that holds nothing yet, whatever is free can be had.
+    kv.reserve(200, 4 * SIZE)
+    for key in range(greedy):
+        kv.release(key)
+    assert admitted(300, 4 * SIZE, "request-a") == 4
+
+
+def test_a_group_that_holds_nothing_may_begin_with_all_that_is_free() -> None:
+    _, kv = blocks(total=8, sessions=8)
+    kv.reserve(1, 8 * SIZE, groups=("request-a", "key-a"))
+    with pytest.raises(Overloaded):
+        kv.reserve(2, SIZE, groups=("request-b",))
+    kv.release(1)
+    # The tenant holds its share, whichever request asks.
+    for key in (3, 4, 5):
+        kv.reserve(key, 2 * SIZE, groups=(f"request-{key}", "key-a"))
+    with pytest.raises(Overloaded, match="share of the verifier's KV cache"):
+        kv.reserve(6, 2 * SIZE, groups=("request-6", "key-a"))
+    kv.reserve(7, 2 * SIZE, groups=("request-7", "key-b"))
 
 
 def test_above_an_overcommit_of_one_a_table_may_fail_to_grow() -> None:
@@ -149,7 +185,7 @@ class Interleaving(RuleBasedStateMachine):
     def open(self, text: list[int], room: int) -> None:
         self.count += 1
         try:
-            self.kv.reserve(self.count, len(text) + room)
+            self.kv.reserve(self.count, len(text) + room, groups=[str(text[0])])
         except (Overloaded, InvalidRequest):
             return
         self.texts[self.count], self.cached[self.count] = text, 0
@@ -210,7 +246,7 @@ class Interleaving(RuleBasedStateMachine):
             for key in self.texts:
                 self.kv.release(key)
             assert self.pool.available == self.pool.total
-            assert self.kv.used_tokens == self.kv.sessions == 0
+            assert self.kv.used_tokens == self.kv.sessions == self.kv.groups == 0
 
 
 TestInterleaving = Interleaving.TestCase
