@@ -67,7 +67,7 @@ class Strategies:
             strategy = self._lookup()
         else:
             strategy = self._diffusion(request)
-        until = len(request.prefix) + params.warmup_tokens
+        until = (request.prompt_len or len(request.prefix)) + params.warmup_tokens
         match params.warmup_proposal:
             case WarmupProposal.AR:
                 return Warmup(self._autoregressive(request), strategy, until)

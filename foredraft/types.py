@@ -281,7 +281,8 @@ class Verdict:
 class DraftOpen:
     """Opens a session on a drafter: the prefix known so far and how to propose.
 
-    A block brings up to num_guesses guesses.
+    A block brings up to num_guesses guesses. The prefix's first prompt_len tokens are the prompt, 0
+    for all of them.
     """
 
     session_id: str
@@ -291,6 +292,7 @@ class DraftOpen:
     max_len: int
     params: DraftParams = DraftParams()
     num_guesses: int = 1
+    prompt_len: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +337,8 @@ class VerifyOpen:
     the same cache_salt. features_hash asks for the features of that name, but for those of the
     first features_from tokens; a verifier that has no such features sends none. tensor_store is the
     store that their reader has, "" if they are to come in chunks. groups are whom the session
-    counts for: each may hold a part of the KV cache.
+    counts for: each may hold a part of the KV cache. drafted says that another verifier has decided
+    about drafts of this session.
     """
 
     session_id: str
@@ -354,6 +357,7 @@ class VerifyOpen:
     features_from: int = 0
     tensor_store: str = ""
     groups: tuple[str, ...] = ()
+    drafted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

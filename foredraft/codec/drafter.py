@@ -65,6 +65,7 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
         max_len=o.max_len,
         params=draft_params_to_pb(o.params),
         num_guesses=o.num_guesses,
+        prompt_len=o.prompt_len,
     )
 
 
@@ -75,6 +76,7 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
     limits.check_range("max_len", m.max_len, 1, limits.MAX_PREFIX)
     limits.check_range("prefix length", len(m.prefix), shortest, m.max_len)
     limits.check_range("num_guesses", m.num_guesses, 0, limits.MAX_OUTCOMES)
+    limits.check_range("prompt_len", m.prompt_len, 0, len(m.prefix) if shortest else m.max_len)
     return DraftOpen(
         m.session_id,
         tuple(m.prefix),
@@ -83,6 +85,7 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
         m.max_len,
         draft_params_from_pb(m.params),
         m.num_guesses,
+        m.prompt_len,
     )
 
 

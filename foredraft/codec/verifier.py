@@ -55,6 +55,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         features_from=o.features_from,
         tensor_store=o.tensor_store,
         groups=o.groups,
+        drafted=o.drafted,
     )
 
 
@@ -89,6 +90,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.features_from,
         m.tensor_store,
         tuple(m.groups),
+        m.drafted,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foredraft.decoding.tree import ROOT, explicit
-from foredraft.types import DraftBlock, Guess, ModelInfo
+from foredraft.types import Candidates, DraftBlock, Guess, ModelInfo
 
 
 def same_target(one: ModelInfo, other: ModelInfo) -> bool:
@@ -40,9 +40,15 @@ def why_incompatible(drafter: ModelInfo, target: ModelInfo) -> str | None:
 
 
 def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
-    """Return a block without the tokens from vocab_size on, and without what follows them."""
+    """Return a block without the tokens from vocab_size on, and without what follows them.
+
+    Nor are they among what a token was drawn from: given that it is none of them, a token was drawn
+    from the others' shares. Whether a block ends there depends on what came before, and on chance
+    that nothing else depends on, so the rules that read q stay exact.
+    """
     guessed = (guess.token for guess in block.guesses)
-    if max((*block.tokens, *guessed), default=0) < vocab_size:
+    drawn = (token for each in block.q for token in each.tokens)
+    if max((*block.tokens, *guessed, *drawn), default=0) < vocab_size:
         return block
     parents = explicit(block.parents, len(block.tokens))
     place = {ROOT: ROOT}
@@ -61,6 +67,12 @@ def drop_unknown_tokens(block: DraftBlock, vocab_size: int) -> DraftBlock:
             for node, token, probability in block.guesses
             if node in place and token < vocab_size
         ),
-        q=tuple(block.q[node] for node in kept) if block.q else (),
+        q=tuple(_known(block.q[node], vocab_size) for node in kept) if block.q else (),
         expected=tuple(block.expected[node] for node in kept) if block.expected else (),
     )
+
+
+def _known(drawn_from: Candidates, vocab_size: int) -> Candidates:
+    shares = zip(drawn_from.tokens, drawn_from.weights, strict=True)
+    kept = [(token, weight) for token, weight in shares if token < vocab_size]
+    return Candidates(tuple(token for token, _ in kept), tuple(weight for _, weight in kept))

@@ -16,8 +16,12 @@ def verify_open(
     max_draft: int,
     acceptance: Acceptance,
     features: tuple[str, int, str],
+    drafted: bool,
 ) -> VerifyOpen:
-    """Return the open for a verifier; features are FeatureRelay.ask's."""
+    """Return the open for a verifier; features are FeatureRelay.ask's.
+
+    drafted is whether drafts of the session were decided about.
+    """
     tokens_left = request.max_new_tokens - len(prefix.generated)
     return VerifyOpen(
         request.session_id,
@@ -35,6 +39,7 @@ def verify_open(
         request.cache_salt,
         *features,
         request.groups,
+        drafted,
     )
 
 
@@ -44,6 +49,7 @@ def draft_open(
     proposal: Proposal,
     acceptance: Acceptance,
     params: DraftParams,
+    num_guesses: int,
 ) -> DraftOpen:
     """Return the open for a drafter.
 
@@ -60,4 +66,6 @@ def draft_open(
         proposal,
         len(request.prompt) + request.max_new_tokens,
         params,
+        num_guesses,
+        len(request.prompt),
     )

@@ -81,6 +81,8 @@ class Session:
         self._target: ModelInfo | None = None
         self._view: DrafterView | None = None
         self._opening_len = 0
+        # Whether a verdict on a draft has come: a verifier opened later has to know.
+        self._drafted = False
         self._prompt_logprobs_due = request.prompt_logprobs
         self.finish: FinishReason | None = None
 
@@ -145,7 +147,9 @@ class Session:
     def verify_open(self, max_draft: int, acceptance: Acceptance) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
         features = self._features.ask()
-        return verify_open(self._request, self._prefix, max_draft, acceptance, features)
+        return verify_open(
+            self._request, self._prefix, max_draft, acceptance, features, self._drafted
+        )
 
     def verifier_opened(self, model: ModelInfo) -> None:
         """Take note of the target; raise Unavailable if it is another one than before."""
@@ -222,6 +226,7 @@ class Session:
         # Of the newest token there are none: it was not fed yet.
         num_features = request.base.prefix_len + verdict.accepted + len(verdict.next_tokens) - 1
         self._features.arrived(verdict, num_features)
+        self._drafted |= bool(request.draft)
         first, draft = not self.generated, self._verifying
         done = commit(request, verdict, Ending(self.tokens_left, self._stop_ids))
         self._prefix.extend([committed.token for committed in done.tokens])
@@ -255,8 +260,7 @@ class Session:
     ) -> DraftOpen:
         """Return the open that (re)attaches a drafter at the committed prefix."""
         self._opening_len = len(self._prefix)
-        opening = draft_open(self._request, self._prefix, proposal, acceptance, params)
-        return replace(opening, num_guesses=num_guesses)
+        return draft_open(self._request, self._prefix, proposal, acceptance, params, num_guesses)
 
     def drafter_opened(self, opened: DraftOpened) -> None:
         """Take note that the last draft_open was answered: drafts can be requested."""

@@ -75,15 +75,17 @@ METHODS = {
 }
 
 
-def rule_of(acceptance: Acceptance, sampling: SamplingParams, argmax: GumbelArgmax) -> Rule:
-    """Return the rule of a new session.
+def rule_of(
+    acceptance: Acceptance, sampling: SamplingParams, argmax: GumbelArgmax, drafted: bool = False
+) -> Rule:
+    """Return the rule of a new session, whose drafts another verifier may have decided about.
 
     At temperature 0, p is one-hot: every rule keeps a token if and only if it is the target's.
     """
     coupled = acceptance is Acceptance.COUPLED
     if coupled or sampling.temperature == 0:
         return Coupled(sampling, trees=coupled)
-    return Independent(METHODS[acceptance], sampling, argmax)
+    return Independent(METHODS[acceptance], sampling, argmax, drafted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +119,24 @@ class Independent:
     method: Method
     sampling: SamplingParams
     argmax: GumbelArgmax
+    drafted: bool = False
+    """whether a draft of the session was verified, here or elsewhere"""
     trees: bool = False
     divisible: bool = False
-    _verified: bool = False
 
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return a plain round's draw; a draft's rows are only checked for being sound."""
         if asked.draft:
             return [RowSampling(SamplingParams(), first)] * (1 + len(asked.draft))
         return [
-            self._fresh_draw(first, first) if self._verified else RowSampling(self.sampling, first)
+            self._fresh_draw(first, first) if self.drafted else RowSampling(self.sampling, first)
         ]
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return how much of the draft is kept, and a draw from what is left over of p."""
         if not asked.draft:
             return Decision((), chosen[0])
-        self._verified = True
+        self.drafted = True
         q = asked.q or one_hot(asked.draft)
         positions = range(first, first + len(asked.draft))
         p = probabilities(process(logits, [RowSampling(self.sampling, first)] * len(logits)))

@@ -136,7 +136,7 @@ class VerifierEngine:
         with_features = bool(request.features_hash) and request.features_hash == info.features_hash
         self._sessions[handle] = Session(
             session_id=request.session_id,
-            rule=rule_of(request.acceptance, request.sampling, self._argmax),
+            rule=rule_of(request.acceptance, request.sampling, self._argmax, request.drafted),
             stop_token_ids=stops,
             max_draft=request.max_draft,
             commit_limit=commit_limit,

@@ -7,11 +7,22 @@ import numpy as np
 import pytest
 
 from drafter_service.proposals.proposals import process
-from foredraft.types import Acceptance
-from tests.support.law.exactness import ALPHA, DRAWS, Independent, Setting, p_value, play, shared
+from foredraft.types import Acceptance, Candidates
+from tests.support.law.exactness import (
+    ALPHA,
+    DRAWS,
+    Independent,
+    Setting,
+    p_value,
+    play,
+    shared,
+    uniforms,
+)
 from tests.support.law.small_drafter import FINE, coarsely, peeking, sampled, searched
 
 SETTING = Setting(0.7, 0.8)
+COIN = 99
+"""Random numbers that nothing else is drawn with."""
 RULES = pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
 
 
@@ -79,6 +90,44 @@ def rounded(logits):
 @RULES
 def test_drawing_before_q_is_rounded_is_seen(acceptance):
     texts, _ = play(sampled(SETTING, tell=rounded), acceptance, SETTING)
+    assert p_value(texts, SETTING) < ALPHA
+
+
+def padded(renormalised):
+    """Drafts whose second token is in a quarter of them one that the target does not have.
+
+    They are cut there. What the first was drawn from had such a token, too.
+    """
+    whole = sampled(SETTING)
+
+    def drafts(prefix, seeds):
+        for group in whole(prefix, seeds):
+            if not group.tokens:
+                yield group
+                continue
+            q = group.q if renormalised else tuple(map(with_the_unknown_share, group.q))
+            known = uniforms(COIN, len(prefix))[group.seeds, len(prefix)] > 0.25
+            yield group._replace(seeds=group.seeds[known], q=q)
+            yield group._replace(seeds=group.seeds[~known], tokens=group.tokens[:1], q=q[:1])
+
+    return drafts
+
+
+def with_the_unknown_share(drawn_from):
+    """What a token was drawn from, and the unknown token's share on the likeliest one."""
+    tokens, weights = drawn_from
+    return Candidates(tokens, (weights[0] + sum(weights) // 3, *weights[1:]))
+
+
+@RULES
+def test_a_draft_cut_at_an_unknown_token_is_exact(acceptance):
+    texts, _ = play(padded(renormalised=True), acceptance, SETTING)
+    assert p_value(texts, SETTING) > ALPHA
+
+
+@RULES
+def test_the_share_of_an_unknown_token_given_to_another_is_seen(acceptance):
+    texts, _ = play(padded(renormalised=False), acceptance, SETTING)
     assert p_value(texts, SETTING) < ALPHA
 
 

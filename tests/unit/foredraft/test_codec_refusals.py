@@ -115,6 +115,7 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         "append",
     ),
     (drafter_codec.draft_open_from_pb, draft_open(num_guesses=33), "num_guesses"),
+    (drafter_codec.draft_open_from_pb, draft_open(prompt_len=4), "prompt_len"),
     (
         drafter_codec.draft_blocks_from_pb,
         drafter_pb2.DraftBlocks(blocks=[block()] * 33),

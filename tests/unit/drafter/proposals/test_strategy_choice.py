@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drafter_service.config import DrafterConfig
@@ -91,6 +93,13 @@ def test_the_first_tokens_count_from_the_prefix_of_open(first):
     strategy = chosen(Proposal.COUPLED, warmup_proposal=first, warmup_tokens=2)
     passes = [len(drafted(strategy, 3, (1,) * n)[1]) for n in (3, 4, 5)]
     assert passes == [3 if first is WarmupProposal.AR else 0] * 2 + [1]
+
+
+def test_a_session_opened_again_counts_from_its_prompt():
+    options = {"warmup_proposal": WarmupProposal.AR, "warmup_tokens": 2}
+    again = replace(opening("s", PREFIX, proposal=Proposal.COUPLED, **options), prompt_len=1)
+    strategy = strategies_of(ScriptedLM(counting)).make(again)
+    assert [len(drafted(strategy, 3, (1,) * n)[1]) for n in (2, 3, 4)] == [3, 1, 1]
 
 
 def test_an_autoregressive_opening_says_what_it_drew_from_where_the_proposal_does():

@@ -52,6 +52,15 @@ def test_a_path_is_cut_at_the_first_unknown_token() -> None:
     assert drop_unknown_tokens(unknown, 10) == block
 
 
+def test_what_a_token_was_drawn_from_is_cut_to_known_tokens() -> None:
+    """A verifier refuses a round with others; their shares are gone for the rest."""
+    q = (Candidates((1, 9, 2), (4, 8, 4)), Candidates((2,), (16,)))
+    block = DraftBlock(BASE, (1, 2), generated_len=2, q=q)
+    assert drop_unknown_tokens(block, 10) is block
+    cut = drop_unknown_tokens(block, 9)
+    assert cut.tokens == (1, 2) and cut.q == (Candidates((1, 2), (4, 4)), q[1])
+
+
 @given(st.data())
 def test_a_trees_branches_are_cut_where_they_become_unknown(data: st.DataObject) -> None:
     tokens = data.draw(st.lists(st.integers(0, 9), max_size=8).map(tuple))

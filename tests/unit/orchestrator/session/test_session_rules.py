@@ -233,6 +233,18 @@ def test_reopening_brings_the_committed_prefix_and_what_is_still_wanted() -> Non
     assert session.draft_open(Proposal.CPS, Acceptance.COUPLED).max_len == len(PROMPT) + 6
 
 
+def test_reopening_says_where_the_prompt_ends_and_whether_drafts_were_judged() -> None:
+    session = opened_session()
+    commit(session, 7)
+    assert session.draft_open(Proposal.CPS, Acceptance.REJECTION).prompt_len == len(PROMPT)
+    assert not session.verify_open(16, Acceptance.REJECTION).drafted
+    session.draft_arrived(*answer(ask(session, 2), 8, 9))
+    asked = session.next_round(1)
+    assert not session.verify_open(16, Acceptance.REJECTION).drafted
+    session.verdict_arrived(Verdict(asked.base, 1, (5,)))
+    assert session.verify_open(16, Acceptance.REJECTION).drafted
+
+
 def test_another_target_may_not_take_over() -> None:
     session = opened_session()
     with pytest.raises(Unavailable):

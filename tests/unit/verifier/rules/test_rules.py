@@ -117,6 +117,9 @@ def test_after_a_draft_plain_rounds_leave_the_shared_noise():
     assert rule.draws(plain, first) == Coupled(WARM).draws(plain, first)
     rule.decide(round_after((1,), (2,)), 1, (0, 0), np.zeros((2, VOCAB), np.float32))
     assert rule.draws(plain, first)[0].sampling.seed != WARM.seed
+    # As at the verifier that takes the session over.
+    moved = rule_of(Acceptance.REJECTION, WARM, gumbel_argmax, drafted=True)
+    assert moved.draws(plain, first) == rule.draws(plain, first)
 
 
 def test_q_is_read_by_the_rules_that_need_it():
