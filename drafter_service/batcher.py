@@ -38,8 +38,11 @@ class Proposals:
     with no blocks, where any other proposal waits.
     """
 
-    def __init__(self, engine: DrafterEngine) -> None:
+    def __init__(
+        self, engine: DrafterEngine, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.engine = engine
+        self._clock = clock
         # By session, oldest first; None closes it.
         self._waiting: dict[int, deque[_Waiting | None]] = {}
         self._batches = self._blocks = self._ahead = self._dropped = 0
@@ -64,7 +67,7 @@ class Proposals:
         present = len(self._waiting)
         if present == self.engine.sessions:
             return 0.0
-        return self._bursts[self._next_kind].patience_s(time.perf_counter(), present)
+        return self._bursts[self._next_kind].patience_s(self._clock(), present)
 
     @property
     def _next_kind(self) -> type[Propose | ProposeAhead]:
@@ -80,7 +83,7 @@ class Proposals:
         answer: asyncio.Future[Any],
         arrived: float,
     ) -> None:
-        """Queue a proposal that arrived at a time of time.perf_counter."""
+        """Queue a proposal that arrived at a time of the clock."""
         waiting = self._waiting.setdefault(handle, deque())
         waiting.append(_Waiting(request, answer, arrived))
         self._bursts[type(request)].arrived(arrived)
@@ -92,7 +95,7 @@ class Proposals:
 
     def step(self) -> Iterator[Sequence[Settled]]:
         """Run a batch; an engine that fails fails its proposals and goes on."""
-        begin, kind = time.perf_counter(), self._next_kind
+        begin, kind = self._clock(), self._next_kind
         if dropped := self._drop_ahead():
             yield dropped
         heads = ((handle, waiting.popleft()) for handle, waiting in self._waiting.items())
@@ -108,7 +111,7 @@ class Proposals:
             error = ForedraftError("the drafter's engine failed")
             yield [(each.answer, error) for each in asked.values()]
         if count:
-            self._bursts[kind].done(count, time.perf_counter() - begin)
+            self._bursts[kind].done(count, self._clock() - begin)
         self._close_ended()
 
     def _drop_ahead(self) -> list[Settled]:
@@ -176,7 +179,7 @@ class Proposals:
         begin: float,
     ) -> Settled:
         wait_s = begin - each.arrived
-        compute_us = int(1e6 * (time.perf_counter() - begin))
+        compute_us = int(1e6 * (self._clock() - begin))
 
         def timed(block: DraftBlock) -> DraftBlock:
             timings = replace(block.timings, queue_us=int(1e6 * wait_s), compute_us=compute_us)

@@ -47,11 +47,13 @@ class Lease:
         drafters: Drafters,
         verify: Callable[[Round], Awaitable[Verdict]],
         report: Callable[[LedRound | LeaseEnded], Coroutine[Any, Any, None]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._opened = opened
         self._drafters = drafters
         self._verify = verify
         self._report = report
+        self._clock = clock
         self._prefix = CommittedPrefix(opened.prefix)
         self._features = UnsentFeatures(opened)
         self._end = len(opened.prefix) + opened.max_new_tokens
@@ -133,9 +135,9 @@ class Lease:
 
     async def _round_of(self, pending: _Draft) -> _Draft | None:
         """Finish the round of a draft; return the next one's, if there is one."""
-        began = time.monotonic()
+        began = self._clock()
         draft, block = await self._arrived(pending)
-        draft_us = int(1e6 * (time.monotonic() - began))
+        draft_us = int(1e6 * (self._clock() - began))
         request = Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
         ahead = self._run_ahead(request, block.guesses)
         try:

@@ -43,7 +43,7 @@ class Rounds:
     def submit(
         self, handle: int, request: Round, verdict: asyncio.Future[Verdict], arrived: float
     ) -> None:
-        """Queue a round that arrived at a time of time.perf_counter.
+        """Queue a round that arrived at a time of the engine's clock.
 
         Raise InvalidRequest or PrefixMismatch.
         """

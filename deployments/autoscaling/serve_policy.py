@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from ray.util.metrics import Gauge
 
 from deployments.autoscaling.config import ScalingConfig
-from deployments.autoscaling.readings import drafter_signal, plain, signals_of, verifier_signal
+from deployments.autoscaling.observed import ObservedPool, decision_line
+from deployments.autoscaling.readings import drafter_signal, plain, verifier_signal
 from deployments.autoscaling.scaler import Scaler
-from deployments.autoscaling.signals import Pool, PoolName, Signals
+from deployments.autoscaling.signals import DrafterSignal, Pool, PoolName, Signals, VerifierSignal
 from deployments.autoscaling.steps import Decision
 from deployments.serve.platform import remember
 from foredraft.strict import parse
 
 # Serve's own logger: its controller writes it to a file.
 log = logging.getLogger("ray.serve")
+
+S = TypeVar("S")
 
 # By deployment.
 _Contexts = Mapping[Any, Any]
@@ -39,8 +42,9 @@ class ScalingPolicy:
         self._config = parse(ScalingConfig, settings)
         self._scaler = Scaler(self._config)
         self._next = 0.0
-        # When each replica of a pool was first seen.
-        self._seen: dict[PoolName, dict[str, float]] = {pool: {} for pool in PoolName}
+        warm_up_s = self._config.warm_up_s
+        self._drafters: ObservedPool[DrafterSignal] = ObservedPool(warm_up_s, drafter_signal)
+        self._verifiers: ObservedPool[VerifierSignal] = ObservedPool(warm_up_s, verifier_signal)
         self._said: dict[PoolName, tuple[int, int]] = {}
         self._told: dict[PoolName, dict[str, Any]] = {}
         self._gauges = {
@@ -69,8 +73,8 @@ class ScalingPolicy:
         self._next = now + self._config.interval_s
         signals = Signals(
             now,
-            self._pool(PoolName.DRAFTER, pools[PoolName.DRAFTER][1], now, drafter_signal),
-            self._pool(PoolName.VERIFIER, pools[PoolName.VERIFIER][1], now, verifier_signal),
+            _pool(self._drafters, pools[PoolName.DRAFTER][1], now),
+            _pool(self._verifiers, pools[PoolName.VERIFIER][1], now),
         )
         found: dict[Any, int] = {}
         for pool, decision in self._scaler.decide(signals).items():
@@ -79,23 +83,6 @@ class ScalingPolicy:
             if decision.target != decision.before and not self._config.dry_run:
                 found[pools[pool][0]] = decision.target
         return found
-
-    def _pool(
-        self, pool: PoolName, context: Any, now: float, read: Callable[..., Any]
-    ) -> Pool[Any]:
-        """Return a pool's warm replicas, as far as they have reported."""
-        before = self._seen[pool]
-        seen = {str(each): before.get(str(each), now) for each in context.running_replicas}
-        self._seen[pool] = seen
-        warm = [name for name, at in seen.items() if now - at >= self._config.warm_up_s]
-        found = signals_of(plain(context.raw_metrics or {}), warm, read)
-        return Pool(
-            found,
-            context.target_num_replicas,
-            context.capacity_adjusted_min_replicas,
-            context.capacity_adjusted_max_replicas,
-            young=max(0, context.target_num_replicas - len(warm)),
-        )
 
     def _is_news(self, pool: PoolName, decision: Decision) -> bool:
         tags = {"pool": str(pool)}
@@ -107,19 +94,20 @@ class ScalingPolicy:
         return news
 
     def _tell(self, application: str, pool: PoolName, decision: Decision, now: float) -> None:
-        target, before, wish, reason = decision
-        would = " (dry run)" if self._config.dry_run else ""
-        log.info(
-            "autoscaling %s: %d -> %d, wished for %d: %s%s",
-            pool,
-            before,
-            target,
-            wish,
-            reason,
-            would,
-        )
+        log.info("%s", decision_line(pool, decision, self._config.dry_run))
         self._told[pool] = decision._asdict() | {"at": now, "dry_run": self._config.dry_run}
         remember(decisions_key(application), json.dumps(self._told).encode())
+
+
+def _pool(observed: ObservedPool[S], context: Any, now: float) -> Pool[S]:
+    """Return a pool as Serve's context shows it."""
+    return observed.at(
+        now,
+        map(str, context.running_replicas),
+        plain(context.raw_metrics or {}),
+        context.target_num_replicas,
+        (context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas),
+    )
 
 
 def decisions_key(application: str) -> str:

@@ -173,8 +173,8 @@ def fetch_bytes(content: bytes, size: int, timeout_s: float) -> bytes:
     return found
 
 
-async def choose_replica(handle: DeploymentHandle[Any], timeout_s: float) -> Mapping[str, Any]:
-    """Return the metadata of a replica that Serve picks; its slot is released at once.
+async def choose_address(handle: DeploymentHandle[Any], timeout_s: float = 2.0) -> str:
+    """Return the gRPC address of a replica that Serve picks; its slot is released at once.
 
     The call runs in an empty context: inside a request, Serve indexes pending calls by the parent's
     request id and concurrent ones would wait for each other for ever. Raises Unavailable when no
@@ -193,7 +193,7 @@ async def choose_replica(handle: DeploymentHandle[Any], timeout_s: float) -> Map
     metadata = task.result()
     if "grpc" not in metadata:
         raise Unavailable("the replica is still starting")
-    return metadata
+    return str(metadata["grpc"])
 
 
 def deploy_file(values: dict[str, Any]) -> None:

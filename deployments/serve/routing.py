@@ -1,25 +1,19 @@
-"""Ports over Ray Serve: Serve picks a replica once per session, then gRPC goes straight to it."""
+"""Ports over replicas that Ray Serve picks, once per session; then gRPC goes straight to them."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
 
 from deployments.serve.choices import Choices
-from deployments.serve.platform import choose_replica
 from foredraft.errors import Overloaded, Unavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ray.serve.handle import DeploymentHandle
 
 Request = TypeVar("Request", contravariant=True)
 Stream = TypeVar("Stream", covariant=True)
 Req = TypeVar("Req")
 Str = TypeVar("Str")
 
-_CHOOSE_TIMEOUT_S = 2.0
 _ATTEMPTS = 3
 
 
@@ -36,16 +30,20 @@ class Client(Protocol[Request, Stream]):
 class PinnedReplicas(Generic[Req, Str]):
     """Opens sessions on replicas of one deployment; a session stays with its address.
 
+    choose returns the address of a replica; connect makes its client.
+
     A replica that is gone or full is passed over up to three times. One channel per address is
     shared by all sessions. Serve is asked for the next session's replica while this one runs: its
     answer takes longer than a short prompt.
     """
 
     def __init__(
-        self, handle: DeploymentHandle[Any], connect: Callable[[str], Client[Req, Str]]
+        self,
+        choose: Callable[[], Awaitable[str]],
+        connect: Callable[[str], Client[Req, Str]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._handle = handle
-        self._choices = Choices(self._choose, time.monotonic)
+        self._choices = Choices(choose, clock)
         self._connect = connect
         self._clients: dict[str, Client[Req, Str]] = {}
 
@@ -70,6 +68,3 @@ class PinnedReplicas(Generic[Req, Str]):
                     del self._clients[address]
                 client.retire()
         raise failure
-
-    async def _choose(self) -> str:
-        return str((await choose_replica(self._handle, _CHOOSE_TIMEOUT_S))["grpc"])

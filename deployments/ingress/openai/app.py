@@ -35,7 +35,7 @@ from deployments.observability.requests import Counting, RequestMetrics, both
 from deployments.observability.scrape import Scrape
 from deployments.observability.tracing import TraceParent, Traces
 from deployments.preflight import check_tokenizer
-from deployments.serve.platform import pin, prepare_replica
+from deployments.serve.platform import choose_address, pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
 from foredraft.types import ModelInfo
@@ -74,8 +74,13 @@ class Ingress:
             target,
             Tokenizer.from_file(str(config.tokenizer_file)),
             config.orchestrator,
-            PinnedReplicas(drafters, partial(DrafterClient, link=config.drafter.link)),
-            PinnedReplicas(verifiers, partial(VerifierClient, link=config.verifier.link)),
+            PinnedReplicas(
+                partial(choose_address, drafters), partial(DrafterClient, link=config.drafter.link)
+            ),
+            PinnedReplicas(
+                partial(choose_address, verifiers),
+                partial(VerifierClient, link=config.verifier.link),
+            ),
             ended,
         )
         self._handlers = handlers(self._generations, config.tokenizer_file)
