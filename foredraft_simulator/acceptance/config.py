@@ -41,9 +41,7 @@ class ByDepthConfig(StrictModel):
 
     def acceptance(self, seed: int) -> Acceptance:
         """Return the model."""
-        return ByDepth(
-            self.rates, self.request_spread, self.round_spread, self.guess_rate, seed
-        )
+        return ByDepth(self.rates, self.request_spread, self.round_spread, self.guess_rate, seed)
 
 
 AcceptanceConfig = ByDepthConfig

@@ -1,4 +1,4 @@
-"""A drafter whose drafts are as right as an acceptance model says, and passes take a modelled time."""
+"""A drafter whose drafts are as right as an acceptance model says; its passes take time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from foredraft.pacing.config import Work
 from foredraft.types import Guess
 from foredraft_simulator.acceptance.drawn import Acceptance, DrawnDraft
 from foredraft_simulator.models.texts import INFO, MAX_LEN, right, wrong
+from foredraft_simulator.scenario.pools import DrafterPoolConfig
 
 _NO_SCORES = BlockScores(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1)))
 
@@ -57,31 +58,26 @@ class SimulatedDrafter:
 
 
 class SimulatedStrategy:
-    """One session's drafts; drafted(tokens) counts what was made.
-
-    offset is the number of its prompt's tokens: of generated ones acceptance knows.
-    """
+    """One session's drafts, after a prompt of so many tokens; drafted(tokens) counts them."""
 
     def __init__(
         self,
         request: int,
         prompt_len: int,
         acceptance: Acceptance,
-        slots: int,
-        passes: int,
-        max_draft_tokens: int,
+        config: DrafterPoolConfig,
         num_guesses: int,
         drafted: Callable[[int], None],
     ) -> None:
         self._request, self._prompt_len = request, prompt_len
-        self._acceptance, self._slots, self._passes = acceptance, slots, passes
+        self._acceptance, self._config = acceptance, config
         self._num_guesses, self._drafted = num_guesses, drafted
-        self.max_draft_tokens = max_draft_tokens
+        self.max_draft_tokens = config.max_draft_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
         """Return a block of up to num_tokens tokens, after some passes."""
-        for _ in range(self._passes):
-            yield Pass(context, min(self._slots, room))
+        for _ in range(self._config.passes):
+            yield Pass(context, min(self._config.slots, room))
         count = min(num_tokens, self.max_draft_tokens, room)
         position = len(context)
         drawn = self._acceptance.draft(self._request, position - self._prompt_len, count)

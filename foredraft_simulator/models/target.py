@@ -56,8 +56,6 @@ class SimulatedTarget:
         """Move nothing: what is decided depends on no KV."""
 
 
-def chosen(
-    logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]
-) -> list[int | None]:
+def chosen(logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]) -> list[int | None]:
     """Return the tokens that the target put in place of logits, row by row."""
     return [int(token) for token in logits[:, 0]]

@@ -41,6 +41,11 @@ class VirtualEngine(Generic[E]):
         self.waiting = 0
         self.steps = 0
 
+    @property
+    def now(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
     def call(self, run: Callable[[E], T]) -> asyncio.Future[T]:
         """Run run(engine) between two steps; the future gets what it returns or raises."""
         future = self._future()

@@ -7,7 +7,7 @@ same code do the same in the same order.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from typing import Any, TypeVar
 
 from foredraft.errors import ForedraftError
@@ -22,7 +22,7 @@ class _Jump:
         self._loop = loop
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Move the clock on by timeout seconds; raise ForedraftError if nothing will ever happen."""
+        """Move the clock on by timeout seconds; raise ForedraftError if nothing is to come."""
         if timeout is None:
             raise ForedraftError("the simulation stands still: everything waits for something")
         self._loop.now += timeout
@@ -56,10 +56,13 @@ def run_virtual(main: Coroutine[Any, Any, T]) -> T:
         try:
             return loop.run_until_complete(main)
         finally:
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            loop.run_until_complete(_cancelled(asyncio.all_tasks(loop)))
             loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,132 @@
+"""Serve's controller with our policy: replicas report, what they reported is looked back at."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+from deployments.autoscaling.config import ScalingConfig
+from deployments.autoscaling.observed import ObservedPool, decision_line
+from deployments.autoscaling.readings import drafter_signal, verifier_signal
+from deployments.autoscaling.scaler import Scaler
+from deployments.autoscaling.signals import PoolName, Signals
+from foredraft_simulator.cluster.pool import SimulatedPool
+from foredraft_simulator.scenario.scenario import ServeConfig
+
+
+class Decided(NamedTuple):
+    """A decision that was logged: at a time, for a pool, with the policy's line."""
+
+    time_s: float
+    pool: str
+    before: int
+    target: int
+    wish: int
+    line: str
+
+
+class Reports:
+    """What a pool's replicas reported, as Serve's controller has it."""
+
+    def __init__(self, pool: SimulatedPool[Any], serve: ServeConfig) -> None:
+        self._pool, self._serve = pool, serve
+        self._read: list[tuple[float, str, dict[str, float]]] = []
+        self._known: dict[str, dict[str, list[tuple[float, float]]]] = {}
+
+    def record(self, now: float) -> None:
+        """Read every replica's signals."""
+        for replica in self._pool.serving:
+            self._read.append((now, replica.address, replica.engine.stats()))
+
+    def push(self, now: float) -> None:
+        """Send the controller what was read."""
+        for at, address, stats in self._read:
+            for name, value in stats.items():
+                self._known.setdefault(name, {}).setdefault(address, []).append((at, value))
+        self._read.clear()
+        serving = {replica.address for replica in self._pool.serving}
+        oldest = now - self._serve.look_back_s
+        for by_replica in self._known.values():
+            for address in list(by_replica):
+                if address not in serving:
+                    del by_replica[address]
+                    continue
+                by_replica[address] = [each for each in by_replica[address] if each[0] >= oldest]
+                if not by_replica[address]:
+                    del by_replica[address]
+
+    @property
+    def metrics(self) -> dict[str, dict[str, list[tuple[float, float]]]]:
+        """The series by a metric's name and a replica."""
+        return self._known
+
+
+class Autoscaler:
+    """Decides for both pools as long as `run` runs."""
+
+    def __init__(
+        self,
+        config: ScalingConfig,
+        serve: ServeConfig,
+        drafters: SimulatedPool[Any],
+        verifiers: SimulatedPool[Any],
+    ) -> None:
+        self._config, self._serve = config, serve
+        self._pools = {PoolName.DRAFTER: drafters, PoolName.VERIFIER: verifiers}
+        self._reports = {name: Reports(pool, serve) for name, pool in self._pools.items()}
+        self._drafters = ObservedPool(config.warm_up_s, drafter_signal)
+        self._verifiers = ObservedPool(config.warm_up_s, verifier_signal)
+        self._scaler = Scaler(config)
+        self._said: dict[PoolName, tuple[int, int]] = {}
+        self.decisions: list[Decided] = []
+        self.steps = 0
+
+    async def run(self) -> None:
+        """Record, push and decide, each at its own pace."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._recording())
+            tasks.create_task(self._pushing())
+            tasks.create_task(self._deciding())
+
+    async def _recording(self) -> None:
+        while True:
+            await asyncio.sleep(self._serve.record_s)
+            for reports in self._reports.values():
+                reports.record(_now())
+
+    async def _pushing(self) -> None:
+        while True:
+            await asyncio.sleep(self._serve.push_s)
+            for reports in self._reports.values():
+                reports.push(_now())
+
+    async def _deciding(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.interval_s)
+            self._decide(_now())
+
+    def _decide(self, now: float) -> None:
+        self.steps += 1
+        signals = Signals(
+            now,
+            self._drafters.at(now, *self._shown(PoolName.DRAFTER)),
+            self._verifiers.at(now, *self._shown(PoolName.VERIFIER)),
+        )
+        for name, decision in self._scaler.decide(signals).items():
+            said = decision.target, decision.wish
+            if self._said.get(name) != said:
+                self._said[name] = said
+                line = decision_line(name, decision, self._config.dry_run)
+                target, before, wish, _ = decision
+                self.decisions.append(Decided(now, str(name), before, target, wish, line))
+            if decision.target != decision.before and not self._config.dry_run:
+                self._pools[name].scale(decision.target)
+
+    def _shown(self, name: PoolName) -> tuple[list[str], Any, int, tuple[int, int]]:
+        pool = self._pools[name]
+        names = [replica.address for replica in pool.serving]
+        return names, self._reports[name].metrics, pool.target, pool.config.bounds
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,123 @@
+"""Makes replicas: the services' own engines over simulated models."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+
+from drafter_service.batcher import Proposals
+from drafter_service.engine import DrafterEngine
+from foredraft.pacing.config import Work
+from foredraft.pacing.pacer import SteppedClock
+from foredraft.types import DraftOpen
+from foredraft_simulator.acceptance.drawn import Acceptance
+from foredraft_simulator.models.drafter import SimulatedDrafter, SimulatedStrategy, capabilities
+from foredraft_simulator.models.target import SimulatedTarget, chosen
+from foredraft_simulator.models.texts import INFO
+from foredraft_simulator.scenario.pools import DrafterPoolConfig, PoolConfig, VerifierPoolConfig
+from foredraft_simulator.services.drafters import DrafterReplica
+from foredraft_simulator.services.verifiers import VerifierReplica
+from foredraft_simulator.virtual.clock import EngineClock
+from foredraft_simulator.virtual.engine import VirtualEngine
+from verifier_service.drafters import Connect, Drafters
+from verifier_service.kv.block_pool import BlockPool
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.models.measured_costs import measure_costs
+from verifier_service.runner import Rounds
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.pricing import Priced
+from verifier_service.targets.engine import VerifierEngine
+
+
+class DrafterMaker:
+    """Makes drafters; drafted counts the tokens of all their drafts.
+
+    prompt_lens are the lengths of the requests' prompts, by number.
+    """
+
+    def __init__(
+        self, config: DrafterPoolConfig, acceptance: Acceptance, prompt_lens: Sequence[int]
+    ) -> None:
+        self._config, self._acceptance, self._prompt_lens = config, acceptance, prompt_lens
+        self._capabilities = capabilities(config.slots, config.max_sessions, config.branch_slots)
+        self.drafted = 0
+
+    def __call__(self, address: str) -> DrafterReplica:
+        """Return a drafter at an address."""
+        config = self._config
+        clock = EngineClock(asyncio.get_running_loop().time)
+        model = SimulatedDrafter(self._capabilities, _pass_s(config), clock.spend)
+        engine = DrafterEngine(
+            model, self._strategy_of, INFO, config.max_sessions, config.prefill_rows
+        )
+        proposals = Proposals(engine, clock.now)
+        virtual = VirtualEngine("drafter", proposals, clock, config.host_s)
+        return DrafterReplica(address, virtual, config.max_queue)
+
+    def _strategy_of(self, request: DraftOpen) -> SimulatedStrategy:
+        number = int(request.session_id)
+        return SimulatedStrategy(
+            number,
+            self._prompt_lens[number],
+            self._acceptance,
+            self._config,
+            request.num_guesses,
+            self._count,
+        )
+
+    def _count(self, tokens: int) -> None:
+        self.drafted += tokens
+
+
+class VerifierMaker:
+    """Makes verifiers; connect makes a client of a drafter's address."""
+
+    def __init__(self, config: VerifierPoolConfig, connect: Connect) -> None:
+        self._config, self._connect = config, connect
+        self._costs = _costs(config)
+
+    def __call__(self, address: str) -> VerifierReplica:
+        """Return a verifier at an address."""
+        config = self._config
+        clock = EngineClock(asyncio.get_running_loop().time)
+        pool = _block_pool(config)
+        engine = VerifierEngine(
+            SimulatedTarget(pool, config.block_tokens, _pass_s(config), clock.spend),
+            KvBlocks(
+                pool,
+                block_tokens=config.block_tokens,
+                max_sessions=config.max_sessions,
+                overcommit=config.kv_overcommit,
+            ),
+            row_budget=config.row_budget,
+            prefill_rows=config.prefill_rows,
+            choice=chosen,
+            pricing=Priced(deepcopy(self._costs)),
+            clock=clock.now,
+        )
+        virtual = VirtualEngine("verifier", Rounds(engine), clock, config.host_s)
+        drafters = Drafters(self._connect if config.leads_rounds else None)
+        return VerifierReplica(address, virtual, drafters)
+
+
+def _pass_s(config: PoolConfig) -> Callable[[Work], float]:
+    """Return what a pass takes on the pool's device, the host's share by sessions included."""
+    pace, session_s = config.pace, config.host_session_s
+
+    def pass_s(work: Work) -> float:
+        return pace.slowdown * pace.pass_s(work) + session_s * work.sessions
+
+    return pass_s
+
+
+def _costs(config: VerifierPoolConfig) -> PassCosts:
+    """Return what a verifier measures of its passes when it starts."""
+    clock, pool = SteppedClock(), _block_pool(config)
+    model = SimulatedTarget(pool, config.block_tokens, _pass_s(config), clock.sleep)
+    return measure_costs(model, chosen, config.row_budget, clock.now)
+
+
+def _block_pool(config: VerifierPoolConfig) -> BlockPool:
+    size = config.block_tokens
+    return BlockPool(config.kv_tokens // size, config.prefix_cache_tokens // size)
