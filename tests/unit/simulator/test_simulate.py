@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_outcome_and_another_one_another() -> None:
 
 
 def test_the_real_market_and_controllers_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a device that computes each row in turn, nothing is bought; sessions then stop to draft."""
+    """A device that computes each row in turn has drafts left out."""
     bought: list[int] = []
     real = Market.passed
 
