@@ -68,7 +68,7 @@ def _model_service(
             options["placement_group_bundle_label_selector"] = [pool.node_labels]
     bound: Application = replica.options(name=name, **options).bind(
         f"{name}_service",
-        service,
+        service.model_copy(update={"mtls": config.mtls}),
         pool.pin_cpus,
         pool.drain_s,
         config.tensors,

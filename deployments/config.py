@@ -199,6 +199,18 @@ class ForedraftConfig(StrictModel):
     tensors: TensorConfig = Field(
         default=TensorConfig(), description="Large tensors between replicas."
     )
+    mtls: Path | None = Field(
+        default=None,
+        description="Folder of certificates, on every node: ingress, verifiers and drafters talk "
+        "by mutual TLS (docs/security.md); null: in plain text.",
+    )
+
+    @model_validator(mode="after")
+    def _one_transport(self) -> ForedraftConfig:
+        for name, pool in (("drafter", self.drafter), ("verifier", self.verifier)):
+            if pool.service.mtls is not None:
+                raise ValueError(f"{name}.service.mtls is mtls of the whole application here")
+        return self
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from deployments.config import ForedraftConfig
 from foredraft.errors import ConfigError
 from foredraft.model_files import sha256, tokenizer_hash
+from foredraft.rpc.transport import Role, transport_of
 
 
 def check_models(config: ForedraftConfig) -> None:
@@ -25,6 +26,8 @@ def check_models(config: ForedraftConfig) -> None:
         if folder is not None:
             _check_folder(key, folder)
     check_tokenizer(config.tokenizer_file, tokenizer_hash(verifier.model), str(verifier.model))
+    for role in Role:
+        transport_of(config.mtls, role)
 
 
 def check_tokenizer(tokenizer: Path, expected: str, target: str) -> None:

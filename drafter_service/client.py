@@ -19,6 +19,7 @@ from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest,
 from foredraft.rpc.client import ClientStream, ServiceClient
 from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.rpc.status import error_of
+from foredraft.rpc.transport import PLAIN_TEXT, Role, Transport
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender, chunked
 from foredraft.types import (
@@ -172,14 +173,17 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
 class DrafterClient(ServiceClient[DrafterStream]):
     """Opens sessions on one drafter replica; carrier takes features that are large."""
 
+    peer = Role.DRAFTER
+
     def __init__(
         self,
         address: str,
         open_timeout_s: float = 60.0,
         link: LinkConfig = NO_DELAY,
         carrier: Carrier = IN_CHUNKS,
+        transport: Transport = PLAIN_TEXT,
     ) -> None:
-        super().__init__(address, open_timeout_s, link)
+        super().__init__(address, open_timeout_s, link, transport)
         self._carrier = carrier
 
     async def info(self) -> ModelInfo:

@@ -18,7 +18,7 @@ from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.features.wire import size
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
-from foredraft.rpc.status import errors_as_status
+from foredraft.rpc.transport import Role
 from foredraft.tensors import parts
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.types import DraftBlock
@@ -35,7 +35,7 @@ class DrafterServicer(SessionServicer, drafter_pb2_grpc.DrafterServiceServicer):
     """Serves sessions and streams of texts from a batcher; proposals are answered in order."""
 
     def __init__(self, batcher: Batcher, config: DrafterConfig, carrier: Carrier) -> None:
-        super().__init__("drafter", batcher, config)
+        super().__init__(Role.DRAFTER, batcher, config)
         self._batcher, self._max_pending = batcher, config.max_pending
         self._max_texts = config.max_texts
         self._carrier = carrier
@@ -52,7 +52,7 @@ class DrafterServicer(SessionServicer, drafter_pb2_grpc.DrafterServiceServicer):
         self, request: drafter_pb2.DrafterInfoRequest, context: Any
     ) -> drafter_pb2.DrafterInfoResponse:
         """Describe the drafter."""
-        async with errors_as_status(context, self.service):
+        async with self.answering(context):
             offers = await self._batcher.call(lambda proposals: proposals.engine.offers())
             return drafter_pb2.DrafterInfoResponse(
                 model=common_codec.model_to_pb(self._batcher.info),

@@ -5,6 +5,7 @@ ForedraftError
         ConfigError     the same, in a configuration file or on the command line
     PrefixMismatch      a message was computed from another prefix; re-open with the full prefix
     Unauthenticated     no valid key was presented
+    PermissionDenied    the caller is known, and may not do this
     Overloaded          no room now; try again after retry_after_s
     Unavailable         the peer is gone, draining or still loading
     DeadlineExceeded    the answer did not come in time
@@ -54,6 +55,14 @@ class Unauthenticated(ForedraftError):
     grpc_status = "UNAUTHENTICATED"
     http_code = 401
     kind = "authentication_error"
+
+
+class PermissionDenied(ForedraftError):
+    """The caller is known, and may not do this."""
+
+    grpc_status = "PERMISSION_DENIED"
+    http_code = 403
+    kind = "permission_error"
 
 
 class Overloaded(ForedraftError):
@@ -107,6 +116,7 @@ _BY_STATUS: Mapping[str, type[ForedraftError]] = {
         InvalidRequest,
         PrefixMismatch,
         Unauthenticated,
+        PermissionDenied,
         Overloaded,
         Unavailable,
         DeadlineExceeded,

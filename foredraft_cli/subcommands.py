@@ -63,6 +63,9 @@ SUBCOMMANDS = (
     Subcommand(
         "doctor", "foredraft_cli.doctor.command", "Find why speculation is off or slow on a server."
     ),
+    Subcommand(
+        "certificates", "foredraft_cli.certificates", "Make certificates for mutual TLS inside."
+    ),
     Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand("status", "foredraft_cli.status", "Show what runs on a cluster, and why so much."),

@@ -17,6 +17,7 @@ from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LedRound
 from foredraft.rpc.client import ClientStream, ServiceClient
+from foredraft.rpc.transport import Role
 from foredraft.tensors.parts import Gathered, in_one
 from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
@@ -110,6 +111,8 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
 
 class VerifierClient(ServiceClient[VerifierStream]):
     """Opens sessions on one verifier replica."""
+
+    peer = Role.VERIFIER
 
     async def open(self, request: VerifyOpen) -> VerifierStream:
         """Open a session and wait until it is admitted."""

@@ -13,7 +13,7 @@ from foredraft.errors import InvalidRequest
 from foredraft.lease import LeaseEnded, LedRound
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
-from foredraft.rpc.status import errors_as_status
+from foredraft.rpc.transport import Role
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender
 from foredraft.types import Acceptance, Verdict
@@ -35,7 +35,7 @@ class VerifierServicer(SessionServicer, verifier_pb2_grpc.VerifierServiceService
     def __init__(
         self, runner: Runner, drafters: Drafters, config: VerifierConfig, carrier: Carrier
     ) -> None:
-        super().__init__("verifier", runner, config)
+        super().__init__(Role.VERIFIER, runner, config)
         self._runner, self._drafters, self._carrier = runner, drafters, carrier
 
     async def Verify(self, requests: Any, context: Any) -> None:
@@ -46,7 +46,7 @@ class VerifierServicer(SessionServicer, verifier_pb2_grpc.VerifierServiceService
         self, request: verifier_pb2.VerifierInfoRequest, context: Any
     ) -> verifier_pb2.VerifierInfoResponse:
         """Describe the verifier."""
-        async with errors_as_status(context, self.service):
+        async with self.answering(context):
             return verifier_pb2.VerifierInfoResponse(
                 model=common_codec.model_to_pb(self._runner.info),
                 oldest_protocol=common_codec.PROTOCOL,

@@ -18,6 +18,7 @@ from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
 from foredraft.rpc.config import LinkConfig
+from foredraft.rpc.transport import Role, transport_of
 from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,10 @@ class ModelServiceReplica:
         self._tensors = carrier = ObjectStore(tensors)
         parts: dict[str, Any] = {"carrier": carrier}
         if package == "verifier_service":
-            parts["connect"] = partial(DrafterClient, carrier=carrier, link=link)
+            transport = transport_of(config.mtls, Role.VERIFIER)
+            parts["connect"] = partial(
+                DrafterClient, carrier=carrier, link=link, transport=transport
+            )
             if config.tensor_parallel > 1:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)

@@ -14,6 +14,7 @@ from foredraft.rpc import options
 from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.rpc.delayed import DelayedCall
 from foredraft.rpc.status import error_of
+from foredraft.rpc.transport import PLAIN_TEXT, Role, Transport
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -92,15 +93,24 @@ S = TypeVar("S", bound=ClientStream[Any, Any])
 
 
 class ServiceClient(Generic[S]):
-    """One replica; its sessions share a channel. Make it inside a running event loop."""
+    """One replica; its sessions share a channel. Make it inside a running event loop.
+
+    peer is the role that the replica must have where the transport can tell.
+    """
+
+    peer: Role
 
     def __init__(
-        self, address: str, open_timeout_s: float = 60.0, link: LinkConfig = NO_DELAY
+        self,
+        address: str,
+        open_timeout_s: float = 60.0,
+        link: LinkConfig = NO_DELAY,
+        transport: Transport = PLAIN_TEXT,
     ) -> None:
         self.address = address
         self._link = link
         self._open_timeout_s = open_timeout_s
-        self.channel = grpc.aio.insecure_channel(address, options=options.CHANNEL)
+        self.channel = transport.channel(address, self.peer, options.CHANNEL)
         self._streams = 0
         self._retired: asyncio.Task[None] | None = None
         self._unused = asyncio.Event()

@@ -47,6 +47,15 @@ class ServiceConfig(StrictModel):
         ge=0,
         description="Time for open sessions to end when the service stops, in seconds.",
     )
+    mtls: Path | None = Field(
+        default=None,
+        description="Folder with ca.crt and the service's certificate and key, as `foredraft "
+        "certificates` makes it: only peers with a certificate of that authority and a fitting "
+        "role may connect; null: plain text, for a network that nobody else is on.",
+    )
+    reflection: bool = Field(
+        default=False, description="Whether gRPC reflection describes the service to any peer."
+    )
     recording: Path | None = Field(
         default=None,
         description="Recording of the model's decisions, which are played back instead of computed "

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class ServiceServer:
-    """A gRPC server over one engine thread, with health and reflection.
+    """A gRPC server over one engine thread, with health, and reflection where it is configured.
 
     register is the generated add_..._to_server of the servicer; name is the service's full name.
     """
@@ -34,9 +34,10 @@ class ServiceServer:
         register(servicer, self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
-        )
+        if self._config.reflection:
+            reflection.enable_server_reflection(
+                (name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+            )
         self.port = 0
 
     async def start(self) -> None:
@@ -94,7 +95,7 @@ class ServiceServer:
 
     def _listen(self, address: str) -> None:
         try:
-            self.port = self._server.add_insecure_port(address)
+            self.port = self._servicer.transport.listen(self._server, address)
         except RuntimeError:
             raise ConfigError(f"cannot listen on {address}", param="port") from None
 

@@ -15,6 +15,7 @@ from foredraft.errors import DeadlineExceeded, ForedraftError, InvalidRequest, U
 from foredraft.rpc.config import ServiceConfig
 from foredraft.rpc.engine_thread import EngineThread
 from foredraft.rpc.status import errors_as_status
+from foredraft.rpc.transport import Role, transport_of
 from foredraft.v1 import common_pb2
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,11 @@ Serve = Callable[[Any, ServerStream[Any, Any]], Awaitable[None]]
 class SessionServicer:
     """Serves streams on an engine thread, each as long as it lasts."""
 
-    def __init__(self, service: str, engine: EngineThread[Any], config: ServiceConfig) -> None:
-        self.service, self.engine, self.config = service, engine, config
+    def __init__(self, role: Role, engine: EngineThread[Any], config: ServiceConfig) -> None:
+        """Raise ConfigError where the service's certificate cannot be read."""
+        self.service, self.engine, self.config = str(role), engine, config
+        self._role = role
+        self.transport = transport_of(config.mtls, role)
         self._streams: set[ServerStream[Any, Any]] = set()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -103,7 +107,7 @@ class SessionServicer:
     ) -> None:
         """Serve one stream from its message open on; an error ends it with its status."""
         stream: ServerStream[Any, Any] = ServerStream(context, self.config.idle_ttl_s, response)
-        async with errors_as_status(context, self.service):
+        async with self.answering(context):
             first: Any = await stream.read(self.config.open_timeout_s)
             if first is None:
                 return
@@ -111,6 +115,13 @@ class SessionServicer:
                 raise InvalidRequest("the first message must be open", param="open")
             self._check_admits()
             await serve(first.open, stream)
+
+    @asynccontextmanager
+    async def answering(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        """End the RPC with the status of an error raised inside, also for who may not call."""
+        async with errors_as_status(context, self.service):
+            self.transport.check_caller(context, self._role)
+            yield
 
     @contextmanager
     def admitted(self, stream: ServerStream[Any, Any], close: Callable[[], None]) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated
 
 import grpc
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from foredraft.errors import Unavailable
+from foredraft.rpc.transport import Role
 from foredraft_cli.conformance import drafter as drafters
 from foredraft_cli.conformance import drafter_texts as texts
 from foredraft_cli.conformance import verifier as verifiers
@@ -22,23 +24,28 @@ app = typer.Typer(add_completion=False, help="Hold a server to the protocol (doc
 
 AddressArgument = Annotated[str, typer.Argument(help="Where it serves gRPC, host:port.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MtlsOption = Annotated[
+    Path | None, typer.Option(help="Folder of certificates, where the server asks for one.")
+]
 
 
 @app.command()
-def drafter(address: AddressArgument, as_json: JsonOption = False) -> None:
+def drafter(address: AddressArgument, as_json: JsonOption = False, mtls: MtlsOption = None) -> None:
     """Hold a drafter to the protocol; exit 1 where it breaks a rule."""
-    _report(asyncio.run(of_drafter(address)), as_json)
+    _report(asyncio.run(of_drafter(address, mtls)), as_json)
 
 
 @app.command()
-def verifier(address: AddressArgument, as_json: JsonOption = False) -> None:
+def verifier(
+    address: AddressArgument, as_json: JsonOption = False, mtls: MtlsOption = None
+) -> None:
     """Hold a verifier to the protocol; exit 1 where it breaks a rule."""
-    _report(asyncio.run(of_verifier(address)), as_json)
+    _report(asyncio.run(of_verifier(address, mtls)), as_json)
 
 
-async def of_drafter(address: str) -> list[Outcome]:
+async def of_drafter(address: str, mtls: Path | None = None) -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no drafter answers."""
-    async with channel(address) as opened:
+    async with channel(address, Role.DRAFTER, mtls) as opened:
         peer = DrafterPeer(opened)
         try:
             await peer.look()
@@ -48,9 +55,9 @@ async def of_drafter(address: str) -> list[Outcome]:
         return await run(peer, rules)
 
 
-async def of_verifier(address: str) -> list[Outcome]:
+async def of_verifier(address: str, mtls: Path | None = None) -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no verifier answers."""
-    async with channel(address) as opened:
+    async with channel(address, Role.VERIFIER, mtls) as opened:
         peer = VerifierPeer(opened)
         try:
             await peer.look()

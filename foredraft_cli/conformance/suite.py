@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc
 
 from foredraft.rpc import options
+from foredraft.rpc.transport import Role, transport_of
 from foredraft.v1 import common_pb2
 
 # Of one check; a server that says nothing at all fails it.
@@ -71,9 +73,10 @@ def sample_text(model: common_pb2.ModelInfo) -> tuple[int, ...]:
 
 
 @asynccontextmanager
-async def channel(address: str) -> AsyncIterator[grpc.aio.Channel]:
-    """Yield a channel to an address."""
-    async with grpc.aio.insecure_channel(address, options=options.CHANNEL) as opened:
+async def channel(address: str, peer: Role, mtls: Path | None) -> AsyncIterator[grpc.aio.Channel]:
+    """Yield a channel to a peer, with an orchestrator's certificate of a folder if there is one."""
+    transport = transport_of(mtls, Role.ORCHESTRATOR)
+    async with transport.channel(address, peer, options.CHANNEL) as opened:
         yield opened
 
 

@@ -232,7 +232,7 @@ async def test_a_verifiers_fault_is_found(fault: str) -> None:
 
 
 def test_nobody_there_is_one_line_and_a_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fake(_: str) -> list[Outcome]:
+    async def fake(_: str, __: Path | None) -> list[Outcome]:
         return [Outcome("open", "says", ""), Outcome("hash", "says", "a fault")]
 
     runner = CliRunner()

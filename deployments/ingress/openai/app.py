@@ -38,6 +38,7 @@ from deployments.preflight import check_tokenizer
 from deployments.serve.platform import choose_address, pin, prepare_replica
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
+from foredraft.rpc.transport import Role, transport_of
 from foredraft.types import ModelInfo
 from orchestrator.session.compatibility import why_incompatible
 from verifier_service.client import VerifierClient
@@ -69,17 +70,19 @@ class Ingress:
         ended: Counting = metrics.ended
         if self._provider is not None:
             ended = both(ended, Traces(config.name, self._provider).ended)
+        transport = transport_of(config.mtls, Role.ORCHESTRATOR)
         self._generations = Generations(
             config.name,
             target,
             Tokenizer.from_file(str(config.tokenizer_file)),
             config.orchestrator,
             PinnedReplicas(
-                partial(choose_address, drafters), partial(DrafterClient, link=config.drafter.link)
+                partial(choose_address, drafters),
+                partial(DrafterClient, link=config.drafter.link, transport=transport),
             ),
             PinnedReplicas(
                 partial(choose_address, verifiers),
-                partial(VerifierClient, link=config.verifier.link),
+                partial(VerifierClient, link=config.verifier.link, transport=transport),
             ),
             ended,
         )
