@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deployments.config import EMBEDDED_FILE, read
-from foredraft_cli.audit import server
+from foredraft_cli.audit import options, server
 from foredraft_cli.audit.engines import Finding, audit, is_bug
 from foredraft_cli.audit.server import ServerFinding, made, recorded
 from foredraft_cli.options import ConfigOption
@@ -39,13 +39,26 @@ def main(
         Path | None,
         typer.Option(help="JSON lines of request bodies to replay on the server, as clients send."),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs",
+            help="On a server: every pair of options' values in some request, if more are needed "
+            "than --requests.",
+        ),
+    ] = False,
     key: KeyOption = "",
 ) -> None:
     """Replay requests plainly and with drafts; exit 1 where a difference is a bug."""
     if url:
-        bodies = recorded(replay) if replay else made(prompts(requests, prompts_file), max_tokens)
+        if pairs:
+            bodies = options.bodies(prompts(requests, prompts_file), max_tokens, requests)
+        elif replay:
+            bodies = recorded(replay)
+        else:
+            bodies = made(prompts(requests, prompts_file), max_tokens)
         found = asyncio.run(_on_server(url, key, bodies, streams))
-        Console(soft_wrap=True).print(_lines(found), highlight=False)
+        Console(soft_wrap=True).print(_lines(found, bodies), highlight=False, markup=False)
         _finish(json_file, asdict(found), bool(found.bugs))
         return
     args = read(config).application.args
@@ -72,7 +85,7 @@ async def _on_server(
         return await server.audit(running, bodies, streams)
 
 
-def _lines(found: ServerFinding) -> str:
+def _lines(found: ServerFinding, bodies: Sequence[dict[str, Any]]) -> str:
     """Return what was found on a server, a line for each text that differs."""
     lines = [
         f"identical {found.identical}/{found.requests}: {found.tokens} tokens, of which drafts "
@@ -82,7 +95,8 @@ def _lines(found: ServerFinding) -> str:
         margin = "unknown" if one.margin is None else f"{one.margin:.3g}"
         lines.append(
             f"request {one.request} parts at token {one.position}: {one.plain} plainly, "
-            f"{one.speculative} with drafts, margin {margin}"
+            f"{one.speculative} with drafts, margin {margin}; "
+            f"options {options.described(bodies[one.request])}"
         )
     return "\n".join(lines)
 

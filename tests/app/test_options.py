@@ -12,7 +12,10 @@ from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from deployments.serve.cluster import RunningCluster
+from foredraft_cli.audit import options as audit_options
+from foredraft_cli.audit.server import audit
 from foredraft_cli.prompts.held_out import prompts
+from foredraft_cli.remote import Server
 from tests.support.cluster import post
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -54,6 +57,13 @@ async def answer(cluster: RunningCluster, enabled: bool, body: dict[str, Any]) -
     assert status == 200, whole
     choice: dict[str, Any] = whole["choices"][0]
     return choice
+
+
+async def test_no_pair_of_options_changes_a_token(cluster: RunningCluster) -> None:
+    asked = audit_options.bodies(prompts(20), 24, 1)
+    async with Server(cluster.url) as server:
+        found = await audit(server, asked, 8)
+    assert found.identical == found.requests >= 40 and found.drafted > 100
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
