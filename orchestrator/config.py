@@ -47,7 +47,10 @@ class RetryConfig(StrictModel):
     """How to come back after a peer is lost: pauses in seconds double from initial_s to max_s."""
 
     attempts: int = Field(
-        default=20, ge=0, description="Failures in a row that are retried, without a verdict."
+        default=8, ge=0, description="Replicas lost in a row, without a verdict between them."
+    )
+    wait_s: float = Field(
+        default=300.0, ge=0, description="Longest wait for a replica that is there, in seconds."
     )
     initial_s: float = Field(default=0.05, gt=0, description="First pause, in seconds.")
     max_s: float = Field(
@@ -208,6 +211,12 @@ class OrchestratorConfig(StrictModel):
         default=60.0,
         gt=0,
         description="Longest that a session waits for a reader who takes nothing, in seconds.",
+    )
+    keepalive_s: float = Field(
+        default=15.0,
+        gt=0,
+        description="A stream without news for so many seconds sends a comment, so that nothing on "
+        "its way takes it for dead.",
     )
     read_ahead: int = Field(
         default=4,

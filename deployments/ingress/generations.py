@@ -18,7 +18,7 @@ from deployments.ingress.stream.turns import Turns
 from foredraft.types import ModelInfo
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
-from orchestrator.drive.pipeline import Event, decoding_mode, generate
+from orchestrator.drive.pipeline import Event, decoding_mode, live_events
 from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.request import GenerationRequest
 
@@ -72,10 +72,11 @@ class Generations:
         generation = answer.generation
         state = self._states.of(config.kind(generation.sampling))
 
-        def begin(within_s: float) -> AsyncGenerator[Event]:
+        def begin(within_s: float) -> AsyncGenerator[Event | None]:
             asked = replace(generation, timeout_s=within_s)
             ports = self._drafters, self._verifiers
-            return generate(asked, *ports, config, time.monotonic, state)
+            quiet_s = config.keepalive_s
+            return live_events(asked, *ports, config, time.monotonic, state, quiet_s)
 
         mode = decoding_mode(generation, config)
         ended = partial(self._ended, len(generation.prompt))

@@ -15,6 +15,10 @@ Req = TypeVar("Req")
 Str = TypeVar("Str")
 
 _ATTEMPTS = 3
+# Serve may still choose a replica that has just been lost: it is asked so often for another one,
+# for so many seconds.
+_CHOICES = 4
+_AVOID_S = 5.0
 
 
 class Client(Protocol[Request, Stream]):
@@ -32,9 +36,10 @@ class PinnedReplicas(Generic[Req, Str]):
 
     choose returns the address of a replica; connect makes its client.
 
-    A replica that is gone or full is passed over up to three times. One channel per address is
-    shared by all sessions. Serve is asked for the next session's replica while this one runs: its
-    answer takes longer than a short prompt.
+    A replica that is gone or full is passed over up to three times, and one that is gone is avoided
+    for some seconds while there are others. One channel per address is shared by all sessions.
+    Serve is asked for the next session's replica while this one runs: its answer takes longer than
+    a short prompt.
     """
 
     def __init__(
@@ -44,14 +49,16 @@ class PinnedReplicas(Generic[Req, Str]):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._choices = Choices(choose, clock)
-        self._connect = connect
+        self._connect, self._clock = connect, clock
         self._clients: dict[str, Client[Req, Str]] = {}
+        # Until when an address is avoided.
+        self._lost: dict[str, float] = {}
 
     async def open(self, request: Req) -> Str:
         """Open the session on a replica; raise Unavailable or Overloaded when none takes it."""
         failure: Unavailable | Overloaded = Unavailable("no replica is running")
         for _ in range(_ATTEMPTS):
-            address = await self._choices.take()
+            address = await self._address()
             client = self._clients.get(address)
             if client is None:
                 client = self._clients[address] = self._connect(address)
@@ -63,8 +70,21 @@ class PinnedReplicas(Generic[Req, Str]):
             except Unavailable as error:
                 failure = error
                 self._choices.failed()
+                self._lost[address] = self._clock() + _AVOID_S
                 # Sessions that run there may end there.
                 if self._clients.get(address) is client:
                     del self._clients[address]
                 client.retire()
         raise failure
+
+    async def _address(self) -> str:
+        """Return the address of Serve's choice, or of another replica if that one was just lost."""
+        now = self._clock()
+        self._lost = {address: until for address, until in self._lost.items() if until > now}
+        for _ in range(_CHOICES):
+            address = await self._choices.take()
+            if address not in self._lost:
+                return address
+            self._choices.failed()
+        known = (each for each in self._clients if each not in self._lost)
+        return next(known, address)

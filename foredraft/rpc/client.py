@@ -89,6 +89,9 @@ class ClientStream(ABC, Generic[Req, Res]):
         return error_of(code, await self._call.details(), await self._call.trailing_metadata())
 
 
+# A replica that runs takes a connection sooner; one that is stopped never does.
+_CONNECT_S = 2.0
+
 S = TypeVar("S", bound=ClientStream[Any, Any])
 
 
@@ -138,6 +141,7 @@ class ServiceClient(Generic[S]):
         stream.on_end(self._stream_ended)
         try:
             async with asyncio.timeout(self._open_timeout_s):
+                await self._connected()
                 await stream.start()
         except TimeoutError:
             await stream.close()
@@ -146,6 +150,21 @@ class ServiceClient(Generic[S]):
             await stream.close()
             raise
         return stream
+
+    async def _connected(self) -> None:
+        """Wait for the connection; raise Unavailable where there is none within _CONNECT_S."""
+        gone = (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                while True:
+                    state = self.channel.get_state(try_to_connect=True)
+                    if state is grpc.ChannelConnectivity.READY:
+                        return
+                    if state in gone:
+                        raise Unavailable("the replica refuses connections")
+                    await self.channel.wait_for_state_change(state)
+        except TimeoutError:
+            raise Unavailable("the replica takes no connections") from None
 
     def _stream_ended(self) -> None:
         self._streams -= 1

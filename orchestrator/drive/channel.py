@@ -16,13 +16,19 @@ class BoundedChannel(Generic[T]):
 
     A reader that waits is woken at most once in interval_s seconds, unless `limit` items are there:
     what comes meanwhile is read together. Unlike asyncio.Queue the channel can be ended, from any
-    state and without waiting. A reader who takes nothing for patience_s seconds is given up.
+    state and without waiting. A reader who takes nothing for patience_s seconds is given up, and
+    one for whom nothing comes in quiet_s seconds is given None.
     """
 
     def __init__(
-        self, limit: int, interval_s: float = 0.0, patience_s: float | None = None
+        self,
+        limit: int,
+        interval_s: float = 0.0,
+        patience_s: float | None = None,
+        quiet_s: float | None = None,
     ) -> None:
         self._limit = limit
+        self._quiet_s = quiet_s
         self._patience_s = patience_s
         self._interval_s = interval_s
         self._items: deque[T] = deque()
@@ -62,15 +68,27 @@ class BoundedChannel(Generic[T]):
     def __aiter__(self) -> BoundedChannel[T]:
         return self
 
-    async def __anext__(self) -> T:
+    async def __anext__(self) -> T | None:
         while not self._items:
             if self._ended:
                 raise StopAsyncIteration
-            self._reader = self._loop.create_future()
-            await self._reader
+            self._reader = reader = self._loop.create_future()
+            if self._quiet_s is None:
+                await reader
+            elif await self._quiet(reader, self._quiet_s):
+                return None
         item = self._items.popleft()
         _wake(self._writer)
         return item
+
+    async def _quiet(self, reader: asyncio.Future[None], seconds: float) -> bool:
+        """Wait for what wakes the reader; return whether nothing did."""
+        timer = self._loop.call_later(seconds, _wake, reader)
+        try:
+            await reader
+        finally:
+            timer.cancel()
+        return self._loop.time() >= timer.when() and not (self._items or self._ended)
 
     def _wake_reader(self) -> None:
         if self._timer is not None:

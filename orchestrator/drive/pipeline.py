@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,9 +58,26 @@ async def generate(
     InvalidRequest or Overloaded when the request is refused, the verifier's last error when it
     cannot be saved, DeadlineExceeded after request.timeout_s; never a drafter's error.
     """
+    found = live_events(request, drafter, verifier, config, clock, state, None)
+    async with aclosing(found):
+        async for event in found:
+            if event is not None:
+                yield event
+
+
+async def live_events(
+    request: GenerationRequest,
+    drafter: DrafterPort,
+    verifier: VerifierPort,
+    config: OrchestratorConfig,
+    clock: Clock,
+    state: ControllerState | None,
+    quiet_s: float | None,
+) -> AsyncGenerator[Event | None, None]:
+    """Yield what `generate` does, and None whenever nothing was committed for quiet_s seconds."""
     interval_s = config.stream_interval_ms / 1e3
     channel: BoundedChannel[Event] = BoundedChannel(
-        config.read_ahead, interval_s, config.unread_timeout_s
+        config.read_ahead, interval_s, config.unread_timeout_s, quiet_s
     )
     state = state or ControllerState()
     # Before the first draft length is chosen: that goes by it.
@@ -129,7 +147,9 @@ class _Run:
         self._session = session = Session(request, features, ngram, lengths.store)
         self._lease = lease = LeaseClient(session, config)
         self._drafting = Drafting(drafter, session, lease, lengths, config, closer, clock)
-        self._verifying = Verifying(verifier, session, lease, config, controller.max_k, closer)
+        self._verifying = Verifying(
+            verifier, session, lease, config, controller.max_k, closer, clock
+        )
 
     async def drive(self, emit: Emit) -> None:
         """Decode to the end, emitting events; both streams are closed on the way out."""

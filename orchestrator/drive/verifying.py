@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from foredraft.errors import (
     CorruptModelOutput,
@@ -15,7 +16,7 @@ from foredraft.errors import (
 )
 from foredraft.lease import LeaseEnded, LedRound
 from foredraft.types import Round, Timings
-from orchestrator.config import OrchestratorConfig
+from orchestrator.config import OrchestratorConfig, RetryConfig
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.ports import VerifierPort, VerifyStream
@@ -39,6 +40,7 @@ class Verifying:
         config: OrchestratorConfig,
         max_k: int,
         closer: BackgroundCloser,
+        clock: Callable[[], float],
     ) -> None:
         self._port = port
         self._session = session
@@ -46,6 +48,7 @@ class Verifying:
         self._config = config
         self._max_k = max_k
         self._closer = closer
+        self._clock = clock
         self._stream: VerifyStream | None = None
         self._anchored = False
         self._opens = 0
@@ -67,13 +70,12 @@ class Verifying:
 
     async def open(self) -> None:
         """Open the session; Overloaded is raised at once, a lost replica is retried."""
-        failures = 0
+        attempts = _Attempts(self._config.verifier_retry, self._clock)
         while self._stream is None:
             try:
                 self._stream = await self._open()
             except LOST as error:
-                failures += 1
-                await self._pause(failures, error)
+                await attempts.not_opened(error)
 
     async def move(self) -> None:
         """Open the session elsewhere; if none accepts it, stay while the old replica serves it."""
@@ -92,24 +94,25 @@ class Verifying:
 
         When the replica is lost, the session is opened on another one with the committed prefix and
         the round is sent again, under a new number, so that an old verdict cannot count for it.
-        Raises the last error after config.verifier_retry.attempts failures in a row.
+        Raises the last error after config.verifier_retry.attempts lost replicas in a row, or where
+        none takes the session within its wait_s.
         """
-        failures = 0
+        attempts = _Attempts(self._config.verifier_retry, self._clock)
         while True:
-            try:
-                if self._stream is None:
+            if self._stream is None:
+                try:
                     self._stream = await self._open()
-                    # The lost round's draft, if it had one, is at hand again.
-                    request = self._session.next_round(self._config.fallback_steps)
+                except (*LOST, Overloaded) as error:
+                    # Overloaded, too: this request was admitted before.
+                    await attempts.not_opened(error)
+                    continue
+                # The lost round's draft, if it had one, is at hand again.
+                request = self._session.next_round(self._config.fallback_steps)
+            try:
                 return await self._verdict(self._stream, request)
             except LOST as error:
-                failures += 1
                 self._lose()
-                await self._pause(failures, error)
-            except Overloaded as error:
-                # Only an open can be refused, and this one is for a request that was admitted.
-                failures += 1
-                await self._pause(failures, error)
+                await attempts.lost(error)
 
     async def led_round(self, k: int, run_ahead: bool) -> tuple[Step, LedRound] | LeaseEnded | None:
         """Return the next round if the verifier leads it, as LeaseClient.next_led decides.
@@ -169,11 +172,35 @@ class Verifying:
         self._session.verifier_lost()
         self.close()
 
-    async def _pause(self, failures: int, error: ForedraftError) -> None:
-        """Wait before the next attempt; raise `error` if there is none left."""
-        retry = self._config.verifier_retry
-        if failures > retry.attempts:
+
+class _Attempts:
+    """How often a session may lose its replica in a row, and how long it may wait for one."""
+
+    def __init__(self, retry: RetryConfig, clock: Callable[[], float]) -> None:
+        self._retry, self._clock = retry, clock
+        self._losses = 0
+        self._refusals = 0
+        self._waits_since = 0.0
+
+    async def lost(self, error: ForedraftError) -> None:
+        """Count a lost replica; raise `error` if it was the last that may be."""
+        self._losses += 1
+        self._refusals = 0
+        if self._losses > self._retry.attempts:
             raise error
-        log.warning("verifier lost (%s), attempt %d of %d", error, failures, retry.attempts)
+        log.warning("verifier lost (%s), attempt %d", error, self._losses)
         # The first attempt elsewhere is made at once: one lost replica says nothing of the others.
-        await asyncio.sleep(retry.pause_s(failures - 1))
+        await asyncio.sleep(self._retry.pause_s(self._losses - 1))
+
+    async def not_opened(self, error: ForedraftError) -> None:
+        """Wait before the next open; raise `error` where that has gone on for too long.
+
+        A replica that answers and then fails is another matter than one that is not there yet.
+        """
+        if not self._refusals:
+            self._waits_since = self._clock()
+            log.warning("no verifier (%s): waiting for one", error)
+        self._refusals += 1
+        if self._clock() - self._waits_since >= self._retry.wait_s:
+            raise error
+        await asyncio.sleep(self._retry.pause_s(self._refusals - 1))

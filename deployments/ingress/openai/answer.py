@@ -14,7 +14,8 @@ from deployments.ingress.openai import errors
 from deployments.ingress.openai.fields import GenerationFields, usage
 from deployments.ingress.openai.report import trace
 from deployments.ingress.openai.rounds import Rounds
-from deployments.ingress.stream.sse import DONE, CompletionBuffer, Delta, sse
+from deployments.ingress.stream.resume import EventId
+from deployments.ingress.stream.sse import COMMENT, DONE, CompletionBuffer, Delta, sse
 from foredraft.errors import ForedraftError
 from foredraft.types import FinishReason
 
@@ -80,12 +81,19 @@ class Answer:
         }
 
     async def events(
-        self, first: tuple[int, Delta], rest: AsyncGenerator[tuple[int, Delta]]
+        self,
+        first: tuple[int, Delta],
+        rest: AsyncGenerator[tuple[int, Delta]],
+        begun: EventId | None = None,
     ) -> AsyncIterator[bytes]:
-        """The server-sent events of a stream; an error becomes an event, then [DONE]."""
+        """The server-sent events of a stream; an error becomes an event, then [DONE].
+
+        begun is what was sent before; without it the events have no ids.
+        """
         options = self._request.stream_options
         head = self._head | {"object": self._kind.chunk}
-        completion_tokens, cached = 0, [0] * len(self._choices)
+        sent = list(begun.sent) if begun else []
+        completion_tokens, cached = sum(each.tokens for each in sent), [0] * len(self._choices)
         reports: list[dict[str, Any] | None] = [None] * len(self._choices)
         try:
             async with aclosing(rest):
@@ -95,10 +103,15 @@ class Answer:
                     completion_tokens += len(delta.tokens)
                     cached[index] += delta.cached_tokens
                     reports[index] = delta.report or reports[index]
-                    for choice in self._parts(index, delta):
-                        chunk = head | {"choices": [choice]}
+                    chunks = [head | {"choices": [each]} for each in self._parts(index, delta)]
+                    if not chunks:
+                        yield COMMENT
+                    for chunk in chunks:
                         if options and options.continuous_usage_stats:
                             chunk["usage"] = self._usage(cached, completion_tokens)
+                        if begun and chunk is chunks[-1]:
+                            sent[index] = sent[index].after([each.token for each in delta.tokens])
+                            yield b"id: %s\n" % str(begun._replace(sent=tuple(sent))).encode()
                         yield sse(chunk)
                     item = await anext(rest, None)
             if options and options.include_usage:

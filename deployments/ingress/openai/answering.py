@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,10 +16,14 @@ from deployments.ingress.generations import Answering, Generations
 from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
 from deployments.ingress.openai.fields import GenerationFields
 from deployments.ingress.stream.cadence import smoothed
+from deployments.ingress.stream.resume import FIELD, EventId, Sent, read_id, resumed
 from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops
 from foredraft.errors import InvalidRequest
 from foredraft.limits import check_logits, check_tokens
+from foredraft.types import Acceptance
 from orchestrator.request import GenerationRequest
+
+_SEED = (1 << 64) - 1
 
 
 async def answer(
@@ -27,22 +32,33 @@ async def answer(
     generations: Generations,
     kind: BodyKind,
     writer: Callable[[tuple[int, ...]], ChoiceWriter],
+    last_event: str | None = None,
 ) -> Response:
     """Answer each prompt n times; with stream=true in events as tokens are committed.
 
-    writer makes what writes one choice, given its prompt. Raise InvalidRequest naming a field.
+    writer makes what writes one choice, given its prompt; last_event is the id of the last event
+    that the client saw of an answer that was cut. Raise InvalidRequest naming a field.
     """
+    begun = begun_by(request, len(prompts) * request.samples, last_event)
+    if begun is not None:
+        request = request.model_copy(update={"seed": begun.seed})
     asked = answers_of(request, prompts, generations)
     config = request.speculative.applied_to(generations.config)
     written = [writer(prompt) for prompt in prompts for _ in range(request.samples)]
     prompt_tokens = sum(map(len, prompts))
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = named(generations.deltas(asked, config), request)
+    if begun is not None:
+        if config.acceptance is not Acceptance.COUPLED:
+            raise InvalidRequest(
+                "only answers of the acceptance rule coupled can be resumed", param="stream_options"
+            )
+        stream = resumed(stream, begun.sent, written)
     if request.stream:
         if request.stream_options is not None and request.stream_options.cadence == "token":
             stream = smoothed(stream, time.monotonic)
         first = await anext(stream)  # an error before the first token is an HTTP status
-        return StreamingResponse(body.events(first, stream), media_type="text/event-stream")
+        return StreamingResponse(body.events(first, stream, begun), media_type="text/event-stream")
     whole = [CompletionBuffer() for _ in asked]
     async with aclosing(stream):
         async for index, delta in stream:
@@ -50,6 +66,27 @@ async def answer(
     chosen = best(whole, request.candidates, request.samples)
     unseen = sum(len(each.tokens) for each in whole) - sum(len(each.tokens) for each in chosen)
     return JSONResponse(body.whole(chosen, unseen))
+
+
+def begun_by(request: GenerationFields, answers: int, last_event: str | None) -> EventId | None:
+    """Return what was sent of a stream whose events have ids, None for any other answer.
+
+    Raise InvalidRequest for an id that is none, or is another request's.
+    """
+    options = request.stream_options
+    if options is None or not options.resumable:
+        if last_event is not None and request.stream:
+            raise InvalidRequest(
+                f"{FIELD} goes with stream_options.resumable", param="stream_options"
+            )
+        return None
+    if last_event is None:
+        seed = secrets.randbits(63) if request.seed is None else request.seed & _SEED
+        return EventId(seed, (Sent(),) * answers)
+    begun = read_id(last_event, answers)
+    if request.seed is not None and request.seed & _SEED != begun.seed:
+        raise InvalidRequest(f"{FIELD} is of a request with another seed", param="seed")
+    return begun
 
 
 async def named(

@@ -51,11 +51,12 @@ _HARMLESS = {
 
 
 class StreamOptions(BaseModel):
-    """What a stream carries beside the text."""
+    """What a stream carries beside the text; resumable gives its events ids (Last-Event-ID)."""
 
     include_usage: StrictBool = False
     cadence: Literal["block", "token"] = "block"
     continuous_usage_stats: StrictBool = False
+    resumable: StrictBool = False
 
 
 class GenerationFields(BaseModel):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse, Response
 
 from deployments.ingress.doors.body_limit import BodyLimit
@@ -25,6 +25,8 @@ from foredraft.chat_template import read_chat_template
 from foredraft.vocabulary import spelling
 
 MAX_BODY_BYTES = 4 << 20
+# The id of the last event that a client saw of a stream that was cut.
+LastEvent = Annotated[str | None, Header(max_length=2048)]
 
 
 class Handlers(NamedTuple):
@@ -64,12 +66,12 @@ def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | No
     }
 
     @app.post("/v1/completions")
-    async def complete(request: CompletionRequest) -> Response:
-        return await by.completions.answer(request)
+    async def complete(request: CompletionRequest, last_event_id: LastEvent = None) -> Response:
+        return await by.completions.answer(request, last_event_id)
 
     @app.post("/v1/chat/completions")
-    async def converse(request: ChatRequest) -> Response:
-        return await by.chat.answer(request)
+    async def converse(request: ChatRequest, last_event_id: LastEvent = None) -> Response:
+        return await by.chat.answer(request, last_event_id)
 
     @app.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> dict[str, Any]:

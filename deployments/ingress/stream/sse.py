@@ -43,6 +43,9 @@ class Delta:
     rounds: tuple[RoundText, ...] = ()
 
 
+NO_NEWS = Delta("")
+
+
 @dataclass(frozen=True, slots=True)
 class Stops:
     """What ends a text: strings, looked for behind the first min_tokens tokens, and tokens.
@@ -87,7 +90,7 @@ class CompletionBuffer:
 
 
 async def deltas(
-    events: AsyncGenerator[StepEvent | Summary],
+    events: AsyncGenerator[StepEvent | Summary | None],
     tokenizer: Tokenizer,
     stops: Stops,
     mode: DecodingMode,
@@ -97,7 +100,8 @@ async def deltas(
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for what was committed since the last; a stop string ends it at its token.
 
-    counts_cached says whether deltas say how much of the prompt had been read for others.
+    An event None is a delta of nothing. counts_cached says whether deltas say how much of the
+    prompt had been read for others.
     ended receives what the session came to, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.
     Closing this iterator closes the session.
@@ -113,6 +117,10 @@ async def deltas(
     try:
         async with aclosing(events):
             async for event in events:
+                if event is None:
+                    # No news, and its readers should know that it is alive.
+                    yield NO_NEWS
+                    continue
                 if isinstance(event, Summary):
                     last = text.finish()
                     report = event.report
@@ -177,3 +185,5 @@ def sse(body: dict[str, Any]) -> bytes:
 
 
 DONE = b"data: [DONE]\n\n"
+# Read over by clients; keeps what is between from ending a stream that waits.
+COMMENT = b": waiting\n\n"

@@ -49,7 +49,7 @@ class Turns:
         try:
             async with aclosing(make(self._left())) as events:
                 async for event in events:
-                    admitted = self._began = True
+                    admitted = self._began = admitted or event is not None
                     yield event
         except Overloaded as error:
             if admitted:

@@ -67,7 +67,7 @@ def config(**fields: object) -> OrchestratorConfig:
     defaults = OrchestratorConfig(
         draft_deadline_ms=5000,
         breaker=BreakerConfig(cooldown_s=0.002, max_cooldown_s=0.01),
-        verifier_retry=RetryConfig(attempts=5, initial_s=0.001, max_s=0.002),
+        verifier_retry=RetryConfig(attempts=5, wait_s=0.02, initial_s=0.001, max_s=0.002),
     )
     return defaults.model_copy(update=fields)
 

@@ -53,7 +53,7 @@ class Chat:
         text = prompt_text(request, self._template)
         return await self._prompts.tokens(text, special=False, field="messages")
 
-    async def answer(self, request: ChatRequest) -> Response:
+    async def answer(self, request: ChatRequest, last_event: str | None = None) -> Response:
         """Answer a conversation, n times; with stream=true in events as tokens are committed."""
         generations = self._generations
         generations.stopping.check()
@@ -64,7 +64,7 @@ class Chat:
             logprobs = ChatLogprobs(generations.tokenizer, self._spelling)
             return ChatChoice(text_of(request), logprobs if request.logprobs else None)
 
-        return await answer(request, [tokens], generations, _KIND, writer)
+        return await answer(request, [tokens], generations, _KIND, writer, last_event)
 
 
 def text_of(request: ChatRequest) -> ChatText:

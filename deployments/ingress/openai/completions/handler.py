@@ -20,7 +20,7 @@ class Completions:
     def __init__(self, generations: Generations, prompts: Prompts) -> None:
         self._generations, self._prompts = generations, prompts
 
-    async def answer(self, request: CompletionRequest) -> Response:
+    async def answer(self, request: CompletionRequest, last_event: str | None = None) -> Response:
         """Complete prompts, n times each; with stream=true in events as tokens are committed."""
         self._generations.stopping.check()
         request.check(self._generations.name)
@@ -31,4 +31,4 @@ class Completions:
             with_logprobs = request.logprobs is not None
             return CompletionChoice(self._generations.tokenizer, echoed, with_logprobs)
 
-        return await answer(request, prompts, self._generations, _KIND, writer)
+        return await answer(request, prompts, self._generations, _KIND, writer, last_event)

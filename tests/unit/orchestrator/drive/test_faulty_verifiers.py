@@ -63,9 +63,40 @@ async def test_a_verifier_that_stays_away_ends_the_request_with_its_error() -> N
     with pytest.raises(Unavailable):
         async for event in generate(request(), drafter, verifier, FIXED):
             got.add(event)
-    assert len(verifier.opens) == 1 + FIXED.verifier_retry.attempts
+    assert len(verifier.opens) > 2
     assert len(got.steps) == 3 and got.tokens == plain(PROMPT, 60)[: len(got.tokens)]
     assert not drafter.live and not verifier.live
+
+
+async def test_a_session_waits_for_a_replica_however_often_none_is_there() -> None:
+    """A replica that is being replaced is not one that was lost again and again."""
+    settings = FIXED.model_copy(
+        update={"verifier_retry": FIXED.verifier_retry.model_copy(update={"wait_s": 60.0})}
+    )
+
+    async def opening(opens: int) -> None:
+        if 1 < opens < 30:
+            raise Unavailable("no replica is running")
+
+    async def before(index: int) -> None:
+        if index == 3:
+            raise Unavailable("killed")
+
+    verifier = ScriptedVerifier()
+    verifier.opening, verifier.before = opening, before
+    _, report = await run(request(), ScriptedDrafter(), verifier, settings)
+    assert len(verifier.opens) == 30 and report.verifier_moves == 1
+
+
+async def test_a_request_that_kills_its_verifiers_ends() -> None:
+    async def before(index: int) -> None:
+        raise Unavailable("killed")
+
+    verifier = ScriptedVerifier()
+    verifier.before = before
+    with pytest.raises(Unavailable):
+        await run(request(), ScriptedDrafter(), verifier)
+    assert len(verifier.opens) == 1 + FIXED.verifier_retry.attempts
 
 
 async def test_numbers_that_are_not_finite_end_the_request_after_the_retries() -> None:

@@ -1,0 +1,82 @@
+"""Which replica a session opens on, where some are lost or full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from deployments.serve.routing import PinnedReplicas
+from foredraft.errors import ForedraftError, Overloaded, Unavailable
+
+
+class Cluster:
+    """Serve's choices, one after the other, and what each address answers."""
+
+    def __init__(self, choices: Sequence[str]) -> None:
+        self.choices = list(choices)
+        self.faults: dict[str, ForedraftError] = {}
+        self.retired: list[str] = []
+        self.opens: list[str] = []
+        self.now = 0.0
+
+    def replicas(self) -> PinnedReplicas[str, str]:
+        return PinnedReplicas(self.choose, lambda address: Client(self, address), lambda: self.now)
+
+    async def choose(self) -> str:
+        return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
+
+
+class Client:
+    def __init__(self, cluster: Cluster, address: str) -> None:
+        self.cluster, self.address = cluster, address
+
+    async def open(self, request: str) -> str:
+        self.cluster.opens.append(self.address)
+        if fault := self.cluster.faults.get(self.address):
+            raise fault
+        return f"{request} on {self.address}"
+
+    def retire(self) -> None:
+        self.cluster.retired.append(self.address)
+
+
+async def test_a_lost_replica_is_not_tried_again_while_serve_still_chooses_it() -> None:
+    cluster = Cluster(["lost", "lost", "lost", "well"])
+    cluster.faults["lost"] = Unavailable("stopped")
+    replicas = cluster.replicas()
+    assert await replicas.open("s") == "s on well"
+    assert cluster.opens == ["lost", "well"] and cluster.retired == ["lost"]
+
+
+async def test_another_replica_that_is_known_is_taken_where_serve_names_the_lost_one_alone() -> (
+    None
+):
+    cluster = Cluster(["well", "lost"])
+    replicas = cluster.replicas()
+    assert await replicas.open("a") == "a on well"
+    cluster.now += 60
+    cluster.faults["lost"] = Unavailable("stopped")
+    assert await replicas.open("b") == "b on well"
+    assert cluster.opens == ["well", "lost", "well"]
+
+
+async def test_a_replica_that_comes_back_is_used_again() -> None:
+    cluster = Cluster(["lost"])
+    cluster.faults["lost"] = Unavailable("stopped")
+    replicas = cluster.replicas()
+    with pytest.raises(Unavailable, match="stopped"):
+        await replicas.open("a")
+    # There is no other one: it is tried for all that.
+    assert cluster.opens == ["lost"] * 3
+    cluster.faults.clear()
+    cluster.now += 60
+    assert await replicas.open("b") == "b on lost"
+
+
+async def test_a_full_replica_is_passed_over_and_not_avoided() -> None:
+    cluster = Cluster(["full", "full", "well", "full"])
+    cluster.faults["full"] = Overloaded("no session left")
+    replicas = cluster.replicas()
+    assert await replicas.open("a") == "a on well"
+    assert not cluster.retired
