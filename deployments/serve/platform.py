@@ -186,9 +186,13 @@ async def choose_address(handle: DeploymentHandle[Any], timeout_s: float = 2.0) 
             return dict(selection.replica_metadata or {})
 
     task = asyncio.get_running_loop().create_task(choose(), context=contextvars.Context())
-    done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout_s)
+    finally:
+        # Serve may wait for a replica that stalls; cancelled here or not, nobody else ends it.
+        if not task.done():
+            task.cancel()
     if not done:
-        task.cancel()
         raise Unavailable("no replica is running")
     metadata = task.result()
     if "grpc" not in metadata:

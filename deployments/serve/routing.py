@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
@@ -19,10 +20,16 @@ _ATTEMPTS = 3
 # for so many seconds.
 _CHOICES = 4
 _AVOID_S = 5.0
+# Longest wait for Serve's choice while replicas are known that run.
+_SPARE_S = 0.3
 
 
 class Client(Protocol[Request, Stream]):
     """A gRPC client of one replica."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether there was a connection and is none."""
 
     async def open(self, request: Request) -> Stream:
         """Open a session's stream."""
@@ -53,6 +60,7 @@ class PinnedReplicas(Generic[Req, Str]):
         self._clients: dict[str, Client[Req, Str]] = {}
         # Until when an address is avoided.
         self._lost: dict[str, float] = {}
+        self._turn = 0
 
     async def open(self, request: Req) -> Str:
         """Open the session on a replica; raise Unavailable or Overloaded when none takes it."""
@@ -78,13 +86,28 @@ class PinnedReplicas(Generic[Req, Str]):
         raise failure
 
     async def _address(self) -> str:
-        """Return the address of Serve's choice, or of another replica if that one was just lost."""
+        """Return the address of Serve's choice, or of another replica if that one was just lost.
+
+        Serve takes seconds where it asks a replica that stalls: it is not waited for where a
+        replica is known that does not.
+        """
         now = self._clock()
         self._lost = {address: until for address, until in self._lost.items() if until > now}
-        for _ in range(_CHOICES):
-            address = await self._choices.take()
-            if address not in self._lost:
-                return address
-            self._choices.failed()
-        known = (each for each in self._clients if each not in self._lost)
-        return next(known, address)
+        spare = [address for address in self._clients if not self._is_lost(address)]
+        hurry = bool(spare) and len(spare) < len(self._clients.keys() | self._lost.keys())
+        try:
+            async with asyncio.timeout(_SPARE_S if hurry else None):
+                for _ in range(_CHOICES):
+                    address = await self._choices.take()
+                    if not self._is_lost(address):
+                        return address
+                    self._choices.failed()
+        except (TimeoutError, Unavailable):
+            if not spare:
+                raise
+        self._turn += 1
+        return spare[self._turn % len(spare)] if spare else address
+
+    def _is_lost(self, address: str) -> bool:
+        client = self._clients.get(address)
+        return address in self._lost or (client is not None and client.lost)

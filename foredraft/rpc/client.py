@@ -114,10 +114,18 @@ class ServiceClient(Generic[S]):
         self._link = link
         self._open_timeout_s = open_timeout_s
         self.channel = transport.channel(address, self.peer, options.CHANNEL)
+        self._was_connected = False
         self._streams = 0
         self._retired: asyncio.Task[None] | None = None
         self._unused = asyncio.Event()
         self._unused.set()
+
+    @property
+    def lost(self) -> bool:
+        """Whether there was a connection and is none; a peer that stalls loses it in 2 seconds."""
+        return self._was_connected and (
+            self.channel.get_state() is not grpc.ChannelConnectivity.READY
+        )
 
     async def close(self) -> None:
         """Close the channel and every session on it."""
@@ -159,6 +167,7 @@ class ServiceClient(Generic[S]):
                 while True:
                     state = self.channel.get_state(try_to_connect=True)
                     if state is grpc.ChannelConnectivity.READY:
+                        self._was_connected = True
                         return
                     if state in gone:
                         raise Unavailable("the replica refuses connections")

@@ -6,10 +6,10 @@ from foredraft import limits
 
 Options = tuple[tuple[str, int], ...]
 
-# A peer that stalls is noticed after their sum: 2.5 s. gRPC's own threads answer pings, so a busy
+# A peer that stalls is noticed after their sum: 2 s. gRPC's own threads answer pings, so a busy
 # event loop is no stall.
 KEEPALIVE_MS = 1_000
-PING_TIMEOUT_MS = 1_500
+PING_TIMEOUT_MS = 1_000
 
 
 def channel_options(keepalive_ms: int, timeout_ms: int) -> Options:

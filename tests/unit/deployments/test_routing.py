@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -18,18 +19,27 @@ class Cluster:
         self.faults: dict[str, ForedraftError] = {}
         self.retired: list[str] = []
         self.opens: list[str] = []
+        self.stalled: set[str] = set()
+        self.waits: set[str] = set()
         self.now = 0.0
 
     def replicas(self) -> PinnedReplicas[str, str]:
         return PinnedReplicas(self.choose, lambda address: Client(self, address), lambda: self.now)
 
     async def choose(self) -> str:
-        return self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
+        chosen = self.choices.pop(0) if len(self.choices) > 1 else self.choices[0]
+        if chosen in self.waits:
+            await asyncio.Event().wait()
+        return chosen
 
 
 class Client:
     def __init__(self, cluster: Cluster, address: str) -> None:
         self.cluster, self.address = cluster, address
+
+    @property
+    def lost(self) -> bool:
+        return self.address in self.cluster.stalled
 
     async def open(self, request: str) -> str:
         self.cluster.opens.append(self.address)
@@ -80,3 +90,14 @@ async def test_a_full_replica_is_passed_over_and_not_avoided() -> None:
     replicas = cluster.replicas()
     assert await replicas.open("a") == "a on well"
     assert not cluster.retired
+
+
+async def test_serve_is_not_waited_for_where_it_asks_a_replica_that_stalls() -> None:
+    """Its choice takes seconds then: a session that has just lost its replica need not."""
+    cluster = Cluster(["a", "b", "a"])
+    replicas = cluster.replicas()
+    for name in ("a", "b"):
+        assert await replicas.open("s") == f"s on {name}"
+        cluster.now += 60
+    cluster.stalled, cluster.waits = {"a"}, {"a"}
+    assert await replicas.open("s") == "s on b"
