@@ -23,6 +23,7 @@ from deployments.serve.platform import (
     deployment_failures,
     is_starting,
     prepare_environment,
+    require_token,
     started_here,
 )
 from foredraft.errors import ConfigError, Unavailable
@@ -82,6 +83,7 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             param="autoscaling_policy",
         )
     if not connected:
+        require_token()
         # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
         ray.init(include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     deployed = False

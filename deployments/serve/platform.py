@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from foredraft.errors import TensorLost, Unavailable
+from foredraft.errors import ConfigError, TensorLost, Unavailable
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -32,6 +32,9 @@ _ENVIRONMENT = {
 }
 
 
+_AUTH_MODE = "RAY_AUTH_MODE"
+
+
 def prepare_environment() -> None:
     """Set what Ray reads from the environment; call it before Ray is imported or started."""
     for key, value in _ENVIRONMENT.items():
@@ -40,9 +43,32 @@ def prepare_environment() -> None:
 
 def check_environment() -> None:
     """Warn where Ray was started without what prepare_environment sets, as by `serve run`."""
+    if os.environ.get(_AUTH_MODE, "").lower() != "token":
+        log.warning(
+            "Ray asks for no token (%s): whoever reaches its ports can run code", _AUTH_MODE
+        )
     missing = [f"{key}={value}" for key, value in _ENVIRONMENT.items() if key not in os.environ]
     if missing:
         log.warning("Ray was started without %s; `foredraft serve` sets them", " ".join(missing))
+
+
+def require_token() -> None:
+    """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
+
+    Ray makes the token (~/.ray/auth_token) if there is none. A Ray that runs already is as it was
+    started. Raise ConfigError where the environment turns it off: whoever reaches Ray's ports
+    could then run code.
+    """
+    from ray._private.services import find_bootstrap_address
+
+    if os.environ.get("RAY_ADDRESS") or find_bootstrap_address(None):
+        return
+    mode = os.environ.setdefault(_AUTH_MODE, "token")
+    if mode.lower() != "token":
+        raise ConfigError(
+            f"{_AUTH_MODE} is {mode}: whoever reaches Ray's ports could run code; unset it",
+            param=_AUTH_MODE,
+        )
 
 
 def prepare_replica() -> None:
