@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -182,25 +182,29 @@ class DrafterClient(ServiceClient[DrafterStream]):
         link: LinkConfig = NO_DELAY,
         carrier: Carrier = IN_CHUNKS,
         transport: Transport = PLAIN_TEXT,
+        token: str = "",
     ) -> None:
-        super().__init__(address, open_timeout_s, link, transport)
+        super().__init__(address, open_timeout_s, link, transport, token)
         self._carrier = carrier
 
     async def info(self) -> ModelInfo:
         """Return the drafter's model, without a session; raise as a stream does."""
-        return await info_of(self.channel, self._open_timeout_s)
+        return await info_of(self.channel, self._open_timeout_s, self.metadata)
 
     async def open(self, request: DraftOpen) -> DrafterStream:
         """Open a session; raise Unavailable, Overloaded or InvalidRequest."""
-        call = drafter_pb2_grpc.DrafterServiceStub(self.channel).Draft()
+        call = drafter_pb2_grpc.DrafterServiceStub(self.channel).Draft(metadata=self.metadata)
         return await self._start(DrafterStream(call, request, self.address, self._carrier))
 
 
-async def info_of(channel: grpc.aio.Channel, timeout_s: float) -> ModelInfo:
+async def info_of(
+    channel: grpc.aio.Channel, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+) -> ModelInfo:
     """Return the model of a channel's drafter; raise as a stream does."""
     stub = drafter_pb2_grpc.DrafterServiceStub(channel)
     try:
-        found = await stub.DrafterInfo(drafter_pb2.DrafterInfoRequest(), timeout=timeout_s)
+        asked = drafter_pb2.DrafterInfoRequest()
+        found = await stub.DrafterInfo(asked, timeout=timeout_s, metadata=tuple(metadata))
     except grpc.aio.AioRpcError as error:
         raise error_of(error.code(), error.details(), error.trailing_metadata()) from None
     return common_codec.model_from_pb(found.model)

@@ -142,21 +142,24 @@ def _response(answer: _Answer) -> drafter_pb2.DraftResponse:
     return drafter_pb2.DraftResponse(blocks_ahead=codec.draft_blocks_to_pb(answer))
 
 
-async def serve(config: DrafterConfig, carrier: Carrier = IN_CHUNKS) -> ServiceServer:
+async def serve(
+    config: DrafterConfig, carrier: Carrier = IN_CHUNKS, token: str = ""
+) -> ServiceServer:
     """Load the model and serve it; return when it is ready. Raise WeightsError or ConfigError.
 
-    carrier reads the references to features that peers send.
+    carrier reads the references to features that peers send; token is what they must show, by
+    default the configuration's.
     """
     batcher = Batcher(lambda: load_engine(config), config.max_queue)
-    return await serve_engine(batcher, config, carrier)
+    return await serve_engine(batcher, config, carrier, token)
 
 
 async def serve_engine(
-    batcher: Batcher, config: DrafterConfig, carrier: Carrier = IN_CHUNKS
+    batcher: Batcher, config: DrafterConfig, carrier: Carrier = IN_CHUNKS, token: str = ""
 ) -> ServiceServer:
     """Serve a batcher's engine, which need not be loaded yet."""
     servicer = DrafterServicer(batcher, config, carrier)
     register = drafter_pb2_grpc.add_DrafterServiceServicer_to_server
-    server = ServiceServer(servicer, register, SERVICE)
+    server = ServiceServer(servicer, register, SERVICE, token)
     await server.start()
     return server

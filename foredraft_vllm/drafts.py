@@ -26,8 +26,15 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 class Drafts:
     """Drafts for texts, by a deadline; what is late is dropped. Never raises."""
 
-    def __init__(self, address: str, proposal: Proposal, vocab_size: int, max_len: int) -> None:
-        self._client = TextsClient(address)
+    def __init__(
+        self,
+        address: str,
+        proposal: Proposal,
+        vocab_size: int,
+        max_len: int,
+        token: str = "",
+    ) -> None:
+        self._client = TextsClient(address, token=token)
         self._proposal, self._vocab_size, self._max_len = proposal, vocab_size, max_len
         self._stream: TextsStream | None = None
         # What the stream has of each text, by its number.

@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from foredraft.rpc.token import token_in
 from foredraft.types import Proposal
 from foredraft_vllm.drafts import Drafts, LoopThread
 from foredraft_vllm.rows import Rows
@@ -30,7 +32,8 @@ class ForedraftProposer:
     """Drafts for a batch of vLLM's; made from its configuration and the environment.
 
     FOREDRAFT_DRAFTER is the drafter's host:port, FOREDRAFT_PROPOSAL how it drafts paths (argmax),
-    FOREDRAFT_DEADLINE_MS how long a call may take (20).
+    FOREDRAFT_DEADLINE_MS how long a call may take (20), FOREDRAFT_TOKEN_FILE has the token that the
+    drafter asks for.
     """
 
     def __init__(self, vllm_config: Any, environment: Mapping[str, str] = os.environ) -> None:
@@ -40,10 +43,12 @@ class ForedraftProposer:
         address = environment.get("FOREDRAFT_DRAFTER", "127.0.0.1:7001")
         proposal = Proposal(environment.get("FOREDRAFT_PROPOSAL", Proposal.ARGMAX))
         self._deadline_s = float(environment.get("FOREDRAFT_DEADLINE_MS", _DEADLINE_MS)) / 1e3
+        token_file = environment.get("FOREDRAFT_TOKEN_FILE")
+        token = token_in(Path(token_file) if token_file else None)
         self._rows = Rows()
         self._loop = LoopThread()
         self._drafts = self._loop.call(
-            _made(address, proposal, vocab_size, self._max_len), timeout_s=10
+            _made(address, proposal, vocab_size, self._max_len, token), timeout_s=10
         )
 
     def load_model(self, *_: Any, **__: Any) -> None:
@@ -92,5 +97,7 @@ class ForedraftProposer:
         return drafts
 
 
-async def _made(address: str, proposal: Proposal, vocab_size: int, max_len: int) -> Drafts:
-    return Drafts(address, proposal, vocab_size, max_len)
+async def _made(
+    address: str, proposal: Proposal, vocab_size: int, max_len: int, token: str
+) -> Drafts:
+    return Drafts(address, proposal, vocab_size, max_len, token)

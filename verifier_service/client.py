@@ -116,5 +116,5 @@ class VerifierClient(ServiceClient[VerifierStream]):
 
     async def open(self, request: VerifyOpen) -> VerifierStream:
         """Open a session and wait until it is admitted."""
-        call = verifier_pb2_grpc.VerifierServiceStub(self.channel).Verify()
+        call = verifier_pb2_grpc.VerifierServiceStub(self.channel).Verify(metadata=self.metadata)
         return await self._start(VerifierStream(call, request))

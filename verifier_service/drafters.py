@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from foredraft.decoding.draft_planner import AheadRequest, DraftRequest
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import outcomes_of
-from foredraft.errors import Unavailable
+from foredraft.errors import InvalidRequest, Unavailable
 from foredraft.lease import DraftSource
 from foredraft.types import (
     Base,
@@ -57,6 +57,14 @@ class DraftClient(Protocol):
 
 
 Connect = Callable[[str], DraftClient]
+# Whether a drafter at an address may be asked.
+Permits = Callable[[str], Awaitable[bool]]
+
+
+async def anybody(_: str) -> bool:
+    """Permit every address."""
+    return True
+
 
 T = TypeVar("T")
 
@@ -67,8 +75,8 @@ class Drafters:
     Without `connect`, which makes a client of an address, none can be asked.
     """
 
-    def __init__(self, connect: Connect | None = None) -> None:
-        self._connect = connect
+    def __init__(self, connect: Connect | None = None, permits: Permits = anybody) -> None:
+        self._connect, self._permits = connect, permits
         self._clients: dict[str, DraftClient] = {}
 
     @property
@@ -77,10 +85,15 @@ class Drafters:
         return self._connect is not None
 
     async def open(self, address: str, request: DraftOpen) -> DraftStream:
-        """Open a session at an address."""
+        """Open a session at an address; raise InvalidRequest where no permitted drafter is.
+
+        A session that could name any address would make a port scanner of this verifier.
+        """
         assert self._connect is not None
         client = self._clients.get(address)
         if client is None:
+            if not await self._permits(address):
+                raise InvalidRequest("no drafter of this cluster is there", param="address")
             client = self._clients[address] = self._connect(address)
         try:
             return await client.open(request)

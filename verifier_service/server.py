@@ -19,7 +19,7 @@ from foredraft.tensors.parts import Sender
 from foredraft.types import Acceptance, Verdict
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
-from verifier_service.drafters import Connect, Drafters
+from verifier_service.drafters import Connect, Drafters, Permits, anybody
 from verifier_service.lease import Lease
 from verifier_service.parallel.ranks import NoRanks, ProcessRanks, Ranks, StartRanks
 from verifier_service.runner import Runner
@@ -126,10 +126,11 @@ class VerifierServer(ServiceServer):
         drafters: Drafters,
         ranks: Ranks,
         carrier: Carrier,
+        token: str,
     ) -> None:
         servicer = VerifierServicer(runner, drafters, config, carrier)
         register = verifier_pb2_grpc.add_VerifierServiceServicer_to_server
-        super().__init__(servicer, register, SERVICE)
+        super().__init__(servicer, register, SERVICE, token)
         self._drafters, self._ranks = drafters, ranks
 
     def check_health(self) -> None:
@@ -150,35 +151,41 @@ async def serve(
     start_ranks: StartRanks = ProcessRanks,
     connect: Connect | None = None,
     carrier: Carrier = IN_CHUNKS,
+    permits: Permits = anybody,
+    token: str = "",
 ) -> VerifierServer:
     """Load the model and serve it; return when it is ready.
 
     start_ranks is for a tensor-parallel model; connect makes a client of a drafter's address, None
-    if this verifier is not to ask drafters itself; carrier takes features that are large. Raise
+    if this verifier is not to ask drafters itself, and permits says whether it may; carrier takes
+    features that are large; token is what callers must show, by default the configuration's. Raise
     WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
     from verifier_service.load import load_engine
 
+    drafters = Drafters(connect, permits)
     if config.tensor_parallel == 1:
         runner = Runner(partial(load_engine, config))
-        return await serve_engine(config, runner, connect=connect, carrier=carrier)
+        return await serve_engine(config, runner, NoRanks(), drafters, carrier, token)
     from verifier_service.parallel.tensor_parallel import Meeting
 
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)
     runner = Runner(partial(load_engine, config, meeting))
-    return await serve_engine(config, runner, ranks, connect, carrier)
+    return await serve_engine(config, runner, ranks, drafters, carrier, token)
 
 
 async def serve_engine(
     config: VerifierConfig,
     runner: Runner,
     ranks: Ranks | None = None,
-    connect: Connect | None = None,
+    drafters: Drafters | None = None,
     carrier: Carrier = IN_CHUNKS,
+    token: str = "",
 ) -> VerifierServer:
     """Serve a runner's engine, which need not be loaded yet; the server owns it and its ranks."""
-    server = VerifierServer(config, runner, Drafters(connect), ranks or NoRanks(), carrier)
+    asked = drafters or Drafters()
+    server = VerifierServer(config, runner, asked, ranks or NoRanks(), carrier, token)
     await server.start()
     return server

@@ -159,6 +159,21 @@ def remembered(name: str) -> bytes | None:
     return found
 
 
+def session_token() -> str:
+    """Return what the services of this cluster show each other."""
+    return cluster_secret("foredraft-session-token", 32).hex()
+
+
+def introduce_drafter(address: str) -> None:
+    """Make a drafter's address known, so that verifiers connect to it."""
+    remember(f"foredraft-drafter {address}", b"1")
+
+
+async def is_introduced(address: str) -> bool:
+    """Return whether a drafter of this cluster said that it listens at an address."""
+    return await asyncio.to_thread(remembered, f"foredraft-drafter {address}") is not None
+
+
 def _core_worker() -> Any:
     from ray._private import worker
 

@@ -13,11 +13,18 @@ import ray
 
 from deployments.config import TensorConfig
 from deployments.observability.export import export_stats
-from deployments.serve.platform import pin, prepare_replica
+from deployments.serve.platform import (
+    introduce_drafter,
+    is_introduced,
+    pin,
+    prepare_replica,
+    session_token,
+)
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
 from foredraft.rpc.config import LinkConfig
+from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
 from foredraft.types import ModelInfo
 
@@ -50,15 +57,19 @@ class ModelServiceReplica:
         self._drain_s = drain_s
         config = config.model_copy(update={"host": self._host})
         self._tensors = carrier = ObjectStore(tensors)
-        parts: dict[str, Any] = {"carrier": carrier}
+        token = token_in(config.token_file) or session_token()
+        parts: dict[str, Any] = {"carrier": carrier, "token": token}
         if package == "verifier_service":
             transport = transport_of(config.mtls, Role.VERIFIER)
             parts["connect"] = partial(
-                DrafterClient, carrier=carrier, link=link, transport=transport
+                DrafterClient, carrier=carrier, link=link, transport=transport, token=token
             )
+            parts["permits"] = is_introduced
             if config.tensor_parallel > 1:
                 parts["start_ranks"] = RayRanks
         self._server = await server.serve(config, **parts)
+        if package == "drafter_service":
+            introduce_drafter(self.record_replica_metadata()["grpc"])
         self._watch = asyncio.create_task(self._exit_when_broken())
         self._export = asyncio.create_task(export_stats(package, self._server.stats))
 

@@ -10,6 +10,7 @@ from foredraft import limits
 from foredraft.codec import texts as codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.rpc.client import ClientStream, ServiceClient
+from foredraft.rpc.transport import Role
 from foredraft.texts import KnownText, ProposeTexts, Text, TextDraft, TextsOpen, TextsOpened
 from foredraft.types import ModelInfo, Proposal
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
@@ -70,11 +71,13 @@ class TextsStream(ClientStream[drafter_pb2.DraftTextsRequest, drafter_pb2.DraftT
 class TextsClient(ServiceClient[TextsStream]):
     """Opens streams of texts on one drafter replica."""
 
+    peer = Role.DRAFTER
+
     async def info(self) -> ModelInfo:
         """Return the drafter's model, without a stream; raise as a stream does."""
-        return await info_of(self.channel, self._open_timeout_s)
+        return await info_of(self.channel, self._open_timeout_s, self.metadata)
 
     async def open(self, proposal: Proposal, max_len: int) -> TextsStream:
         """Open a stream for texts of so many tokens; raise Unavailable or InvalidRequest."""
-        call = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftTexts()
+        call = drafter_pb2_grpc.DrafterServiceStub(self.channel).DraftTexts(metadata=self.metadata)
         return await self._start(TextsStream(call, TextsOpen(proposal, max_len)))

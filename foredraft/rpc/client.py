@@ -14,6 +14,7 @@ from foredraft.rpc import options
 from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.rpc.delayed import DelayedCall
 from foredraft.rpc.status import error_of
+from foredraft.rpc.token import shown
 from foredraft.rpc.transport import PLAIN_TEXT, Role, Transport
 
 Req = TypeVar("Req")
@@ -98,7 +99,8 @@ S = TypeVar("S", bound=ClientStream[Any, Any])
 class ServiceClient(Generic[S]):
     """One replica; its sessions share a channel. Make it inside a running event loop.
 
-    peer is the role that the replica must have where the transport can tell.
+    peer is the role that the replica must have where the transport can tell; every call shows the
+    token.
     """
 
     peer: Role
@@ -109,11 +111,13 @@ class ServiceClient(Generic[S]):
         open_timeout_s: float = 60.0,
         link: LinkConfig = NO_DELAY,
         transport: Transport = PLAIN_TEXT,
+        token: str = "",
     ) -> None:
         self.address = address
         self._link = link
         self._open_timeout_s = open_timeout_s
         self.channel = transport.channel(address, self.peer, options.CHANNEL)
+        self.metadata = shown(token)
         self._was_connected = False
         self._streams = 0
         self._retired: asyncio.Task[None] | None = None

@@ -53,6 +53,11 @@ class ServiceConfig(StrictModel):
         "certificates` makes it: only peers with a certificate of that authority and a fitting "
         "role may connect; null: plain text, for a network that nobody else is on.",
     )
+    token_file: Path | None = Field(
+        default=None,
+        description="File with a token that callers must show. Null: none is asked for, but under "
+        "Ray Serve, where the cluster has one of its own.",
+    )
     reflection: bool = Field(
         default=False, description="Whether gRPC reflection describes the service to any peer."
     )

@@ -45,5 +45,10 @@ def _both_ends(keepalive_ms: int, timeout_ms: int) -> Options:
     )
 
 
+# What is on the other side of the ingress may be far away.
+_DOOR_KEEPALIVE_MS = 10_000
+_DOOR_TIMEOUT_MS = 5_000
+
 CHANNEL = channel_options(KEEPALIVE_MS, PING_TIMEOUT_MS)
 SERVER = server_options(KEEPALIVE_MS, PING_TIMEOUT_MS)
+DOOR = server_options(_DOOR_KEEPALIVE_MS, _DOOR_TIMEOUT_MS)

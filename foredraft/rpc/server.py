@@ -13,6 +13,7 @@ from grpc_reflection.v1alpha import reflection
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft.rpc import options
 from foredraft.rpc.session import SessionServicer
+from foredraft.rpc.token import asking, token_in
 from foredraft.types import ModelInfo
 
 _WATCH_S = 0.5
@@ -23,14 +24,24 @@ log = logging.getLogger(__name__)
 class ServiceServer:
     """A gRPC server over one engine thread, with health, and reflection where it is configured.
 
-    register is the generated add_..._to_server of the servicer; name is the service's full name.
+    register is the generated add_..._to_server of the servicer; name is the service's full name;
+    token is what callers must show, by default the configuration's. Raise ConfigError for its file.
     """
 
-    def __init__(self, servicer: SessionServicer, register: Callable[..., None], name: str) -> None:
+    def __init__(
+        self,
+        servicer: SessionServicer,
+        register: Callable[..., None],
+        name: str,
+        token: str = "",
+    ) -> None:
         self._servicer, self._engine = servicer, servicer.engine
         self._config = servicer.config
         self._names = ("", name)
-        self._server = grpc.aio.server(options=options.SERVER)
+        self._server = grpc.aio.server(
+            interceptors=asking(token or token_in(self._config.token_file)),
+            options=options.SERVER,
+        )
         register(servicer, self._server)
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

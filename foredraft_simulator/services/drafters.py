@@ -91,6 +91,11 @@ class SimulatedDrafterClient:
     ) -> None:
         self._replica, self._network, self._host = replica, network, host
 
+    @property
+    def lost(self) -> bool:
+        """Whether the replica is known to be gone."""
+        return self._replica is None or self._replica.engine.lost
+
     async def open(self, request: DraftOpen) -> SimulatedDraftStream:
         """Open a session; raise Unavailable where the replica is gone."""
         there, back = Channel(self._network), Channel(self._network, self._host)

@@ -38,6 +38,7 @@ from tests.support.waiting import DEADLINE_S
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
+from verifier_service.drafters import Drafters
 from verifier_service.models.port import Segment
 from verifier_service.runner import Runner
 
@@ -112,7 +113,7 @@ async def verifier(
 ) -> verifier_server.VerifierServer:
     config = VerifierConfig(model=Path(), grace_s=0.5)
     runner = Runner(lambda: make_engine(SlowModel(), kv_tokens=8192))
-    return await verifier_server.serve_engine(config, runner, connect=connect)
+    return await verifier_server.serve_engine(config, runner, drafters=Drafters(connect))
 
 
 class Counter(Protocol):

@@ -16,7 +16,7 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
-from deployments.config import ForedraftConfig, IngressConfig
+from deployments.config import DrafterPool, ForedraftConfig, IngressConfig, VerifierPool
 from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.doors import install as doors
 from deployments.ingress.doors.admission import Admission
@@ -35,9 +35,10 @@ from deployments.observability.requests import Counting, RequestMetrics, both
 from deployments.observability.scrape import Scrape
 from deployments.observability.tracing import TraceParent, Traces
 from deployments.preflight import check_tokenizer
-from deployments.serve.platform import choose_address, pin, prepare_replica
+from deployments.serve.platform import choose_address, pin, prepare_replica, session_token
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
+from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
 from foredraft.types import ModelInfo
 from orchestrator.session.compatibility import why_incompatible
@@ -78,11 +79,11 @@ class Ingress:
             config.orchestrator,
             PinnedReplicas(
                 partial(choose_address, drafters),
-                partial(DrafterClient, link=config.drafter.link, transport=transport),
+                partial(DrafterClient, transport=transport, **_dialling(config.drafter)),
             ),
             PinnedReplicas(
                 partial(choose_address, verifiers),
-                partial(VerifierClient, link=config.verifier.link, transport=transport),
+                partial(VerifierClient, transport=transport, **_dialling(config.verifier)),
             ),
             ended,
         )
@@ -158,6 +159,11 @@ class Ingress:
         except Exception:  # noqa: BLE001 - whatever Ray raises, the replica cannot answer
             return None
         return found
+
+
+def _dialling(pool: DrafterPool | VerifierPool) -> dict[str, Any]:
+    """Return how a pool's replicas are called."""
+    return {"link": pool.link, "token": token_in(pool.service.token_file) or session_token()}
 
 
 def _described(model: ModelInfo, stats: dict[str, float]) -> dict[str, Any]:

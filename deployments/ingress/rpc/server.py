@@ -27,7 +27,7 @@ class RpcServer:
 
     def __init__(self, calls: Calls, config: RpcConfig) -> None:
         self._config = config
-        self._server = grpc.aio.server(options=options.SERVER)
+        self._server = grpc.aio.server(options=options.DOOR)
         servicer = GenerationServicer(calls)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
         self._names = [SERVICE]
