@@ -29,6 +29,9 @@ from verifier_service.schedule.costs import PassCosts
 from verifier_service.schedule.pricing import Priced
 from verifier_service.targets.engine import VerifierEngine
 
+# Lets a computation take so many seconds.
+Spend = Callable[[float], None]
+
 
 class DrafterMaker:
     """Makes drafters; drafted counts the tokens of all their drafts.
@@ -45,15 +48,18 @@ class DrafterMaker:
 
     def __call__(self, address: str) -> DrafterReplica:
         """Return a drafter at an address."""
-        config = self._config
         clock = EngineClock(asyncio.get_running_loop().time)
-        model = SimulatedDrafter(self._capabilities, _pass_s(config), clock.spend)
-        engine = DrafterEngine(
+        proposals = Proposals(self.engine(clock.spend), clock.now)
+        virtual = VirtualEngine("drafter", proposals, clock, self._config.host_s)
+        return DrafterReplica(address, virtual, self._config.max_queue)
+
+    def engine(self, spend: Spend) -> DrafterEngine:
+        """Return a drafter's engine, whose passes spend their time."""
+        config = self._config
+        model = SimulatedDrafter(self._capabilities, _pass_s(config), spend)
+        return DrafterEngine(
             model, self._strategy_of, INFO, config.max_sessions, config.prefill_rows
         )
-        proposals = Proposals(engine, clock.now)
-        virtual = VirtualEngine("drafter", proposals, clock, config.host_s)
-        return DrafterReplica(address, virtual, config.max_queue)
 
     def _strategy_of(self, request: DraftOpen) -> SimulatedStrategy:
         number = int(request.session_id)
@@ -81,9 +87,17 @@ class VerifierMaker:
         """Return a verifier at an address."""
         config = self._config
         clock = EngineClock(asyncio.get_running_loop().time)
+        rounds = Rounds(self.engine(clock.now, clock.spend))
+        virtual = VirtualEngine("verifier", rounds, clock, config.host_s)
+        drafters = Drafters(self._connect if config.leads_rounds else None)
+        return VerifierReplica(address, virtual, drafters)
+
+    def engine(self, clock: Callable[[], float], spend: Spend) -> VerifierEngine:
+        """Return a verifier's engine, whose passes spend their time on a clock."""
+        config = self._config
         pool = _block_pool(config)
-        engine = VerifierEngine(
-            SimulatedTarget(pool, config.block_tokens, _pass_s(config), clock.spend),
+        return VerifierEngine(
+            SimulatedTarget(pool, config.block_tokens, _pass_s(config), spend),
             KvBlocks(
                 pool,
                 block_tokens=config.block_tokens,
@@ -94,11 +108,8 @@ class VerifierMaker:
             prefill_rows=config.prefill_rows,
             choice=chosen,
             pricing=Priced(deepcopy(self._costs)),
-            clock=clock.now,
+            clock=clock,
         )
-        virtual = VirtualEngine("verifier", Rounds(engine), clock, config.host_s)
-        drafters = Drafters(self._connect if config.leads_rounds else None)
-        return VerifierReplica(address, virtual, drafters)
 
 
 def _pass_s(config: PoolConfig) -> Callable[[Work], float]:

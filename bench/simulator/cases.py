@@ -1,0 +1,99 @@
+"""What is run both ways: scenarios of one device, an H100 slowed down tenfold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from foredraft.strict import parse
+from foredraft_simulator.scenario.pools import DrafterPoolConfig, VerifierPoolConfig
+from foredraft_simulator.scenario.scenario import Scenario
+from foredraft_simulator.traces.arrival import Arrival
+from foredraft_simulator.traces.shapes import ShapeConfig, shaped
+
+SLOWDOWN = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One configuration, and the requests that it gets."""
+
+    name: str
+    scenario: Scenario
+    arrivals: Sequence[Arrival]
+
+
+def _scenario(**changes: Any) -> Scenario:
+    """Return the scenario of one drafter and one verifier, without what this machine adds."""
+    slowed = {
+        "drafter": DrafterPoolConfig().pace.model_copy(update={"slowdown": SLOWDOWN}),
+        "verifier": VerifierPoolConfig().pace.model_copy(update={"slowdown": SLOWDOWN}),
+    }
+    values: dict[str, Any] = {
+        "orchestrator": {
+            "adl": {"name": "goodput"},
+            "verifier_led_rounds": 16,
+            "draft_deadline_ms": 50 * SLOWDOWN,
+            "drafter_timeout_s": SLOWDOWN,
+        },
+        "acceptance": {"rates": [0.8], "request_spread": 0.5},
+    }
+    for pool, pace in slowed.items():
+        values[pool] = {"pace": pace.model_dump(), "link": {"delay_ms": 0.0}}
+    for name, part in changes.items():
+        old = values.get(name)
+        values[name] = {**old, **part} if isinstance(old, dict) else part
+    return parse(Scenario, values)
+
+
+def _one_by_one(count: int, every_s: float) -> list[Arrival]:
+    return [Arrival(number * every_s, 64, 40) for number in range(count)]
+
+
+def _at_once(count: int) -> list[Arrival]:
+    return [Arrival(0.02 * number, 64, 40) for number in range(count)]
+
+
+_RAMP = shaped(
+    ShapeConfig(shape="ramp", rate=0.5, peak=4, duration_s=12, prompt_tokens=96, output_tokens=32),
+    seed=1,
+).arrivals
+_FAR = {"link": {"delay_ms": 2 * SLOWDOWN}}
+_NOT_AHEAD = {"run_ahead_min_hit_rate": 1.0}
+
+# By these two, what this machine adds is told from what is modelled.
+CALIBRATION = (
+    Case("plain, one session", _scenario(speculate=False), _one_by_one(3, 3.0)),
+    Case("plain, 24 sessions", _scenario(speculate=False), _at_once(24)),
+)
+
+
+def _orchestrator(**changes: Any) -> dict[str, Any]:
+    return {**_scenario().orchestrator.model_dump(mode="json"), **changes}
+
+
+CASES = (
+    *CALIBRATION,
+    Case("one session", _scenario(), _one_by_one(6, 1.5)),
+    Case("24 sessions", _scenario(), _at_once(24)),
+    Case("48 sessions", _scenario(), _at_once(48)),
+    Case("plain, ramp", _scenario(speculate=False), _RAMP),
+    Case("ramp", _scenario(), _RAMP),
+    Case("one session, 2 ms to the drafter", _scenario(drafter=_FAR), _one_by_one(6, 1.5)),
+    Case(
+        "one session, 2 ms to the drafter, nothing drafted ahead",
+        _scenario(drafter=_FAR, orchestrator=_orchestrator(**_NOT_AHEAD)),
+        _one_by_one(6, 1.5),
+    ),
+    Case("two verifiers, 24 sessions", _scenario(verifier={"replicas": 2}), _at_once(24)),
+    Case(
+        "8 sessions, the drafter is lost for 2 s",
+        _scenario(
+            drafter={"cold_start_s": 1.0},
+            serve={"replace_s": 1.0},
+            failures=[{"at_s": 1.0, "pool": "drafter", "kind": "lost"}],
+        ),
+        _at_once(8),
+    ),
+)

@@ -1,0 +1,168 @@
+"""The simulator against real runs on this machine: `python -m bench.simulator.validate`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from bench.simulator.cases import CALIBRATION, CASES, Case
+from bench.simulator.real import run_real
+from foredraft_simulator.outcome import RequestOutcome, percentile
+from foredraft_simulator.scenario.scenario import Scenario
+from foredraft_simulator.simulate import simulate
+
+SEED = 1
+
+
+class Figures(NamedTuple):
+    """One run: tokens per second, times in milliseconds, failed requests."""
+
+    throughput: float
+    ttft_ms: float
+    ttft_p99_ms: float
+    tpot_ms: float
+    tpot_p99_ms: float
+    errors: int
+
+
+class Machine(NamedTuple):
+    """What this machine adds: to a message, to a pass, and to that for each session in it."""
+
+    message_ms: float
+    pass_ms: float
+    session_ms: float
+
+
+def figures(requests: Sequence[RequestOutcome], seconds: float) -> Figures:
+    """Return a run's figures."""
+    ttfts = [1e3 * each.ttft_s for each in requests if each.ttft_s is not None]
+    tpots = [1e3 * each.tpot_s for each in requests if each.tpot_s is not None]
+    return Figures(
+        sum(each.tokens for each in requests) / seconds,
+        mean(ttfts),
+        percentile(ttfts, 99),
+        mean(tpots),
+        percentile(tpots, 99),
+        sum(bool(each.error) for each in requests),
+    )
+
+
+def on(machine: Machine, scenario: Scenario) -> Scenario:
+    """Return a scenario with what a machine adds."""
+    pools = {}
+    for name in ("drafter", "verifier"):
+        pool = getattr(scenario, name)
+        link = pool.link.model_copy(update={"delay_ms": pool.link.delay_ms + machine.message_ms})
+        pools[name] = pool.model_copy(
+            update={
+                "link": link,
+                "host_s": machine.pass_ms / 1e3,
+                "host_session_s": machine.session_ms / 1e3,
+            }
+        )
+    return scenario.model_copy(update=pools)
+
+
+def simulated(case: Case, machine: Machine) -> Figures:
+    """Return the figures of a case's simulation on a machine."""
+    outcome = simulate(on(machine, case.scenario), case.arrivals, SEED)
+    return figures(outcome.requests, outcome.seconds)
+
+
+def calibrated(cases: Sequence[Case], measured: Sequence[Figures]) -> Machine:
+    """Return the machine that explains the times per token of the calibrating cases best."""
+    best, found = math.inf, Machine(0.0, 0.0, 0.0)
+    for message_ms in (0.2, 0.5, 1.0):
+        for pass_ms in (0.2, 0.5, 1.0, 2.0):
+            for session_ms in (0.0, 0.1, 0.2, 0.4):
+                machine = Machine(message_ms, pass_ms, session_ms)
+                error = sum(
+                    abs(math.log(simulated(case, machine).tpot_ms / real.tpot_ms))
+                    for case, real in zip(cases, measured, strict=True)
+                )
+                if error < best:
+                    best, found = error, machine
+    return found
+
+
+def pairs_in_order(real: Sequence[float], model: Sequence[float]) -> tuple[int, int]:
+    """Return how many pairs that differ by 3 % or more are in the same order, of how many."""
+    pairs = [
+        (a, b) for a, b in combinations(range(len(real)), 2) if abs(real[a] / real[b] - 1) >= 0.03
+    ]
+    same = sum((real[a] < real[b]) == (model[a] < model[b]) for a, b in pairs)
+    return same, len(pairs)
+
+
+def as_markdown(rows: Sequence[tuple[str, Figures, Figures]], machine: Machine) -> str:
+    """Return the table: real, simulated, and how far they are apart."""
+    head = (
+        "| case | tokens/s: real, simulated | error | TTFT, ms | error | p99 | error "
+        "| TPOT, ms | error | p99 | error | failed |\n" + "|---" * 12 + "|\n"
+    )
+    lines = []
+    for name, real, model in rows:
+        cells = [name]
+        for one, other in list(zip(real, model, strict=True))[:-1]:
+            cells += [f"{one:.1f}, {other:.1f}", f"{other / one - 1:+.1%}"]
+        cells.append(f"{real.errors}, {model.errors}")
+        lines.append("| " + " | ".join(cells) + " |\n")
+    worst = [max(abs(model[at] / real[at] - 1) for _, real, model in rows) for at in range(5)]
+    middle = [mean(abs(model[at] / real[at] - 1) for _, real, model in rows) for at in range(5)]
+    names = ("tokens/s", "mean TTFT", "p99 TTFT", "mean TPOT", "p99 TPOT")
+    errors = "; ".join(
+        f"{name} {a:.1%} on average, {b:.1%} at most"
+        for name, a, b in zip(names, middle, worst, strict=True)
+    )
+    order = [
+        pairs_in_order([row[1][at] for row in rows], [row[2][at] for row in rows]) for at in (0, 3)
+    ]
+    return (
+        head
+        + "".join(lines)
+        + f"\nErrors: {errors}.\nPairs of cases in the same order: {order[0][0]} of {order[0][1]} "
+        f"by tokens/s, {order[1][0]} of {order[1][1]} by mean TPOT. This machine adds "
+        f"{machine.message_ms} ms to a message, {machine.pass_ms} ms to a pass and "
+        f"{machine.session_ms} ms for each session in it.\n"
+    )
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Where the figures go.")] = Path(
+        "bench/results/simulator"
+    ),
+    reuse: Annotated[bool, typer.Option(help="Take the real figures that are there.")] = False,
+) -> None:
+    """Run every case for real and simulated; write validation.json and validation.md."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "validation.json"
+    if reuse:
+        known: dict[str, Any] = json.loads(path.read_text())
+        real = [Figures(*known[case.name]["real"]) for case in CASES]
+    else:
+        real = []
+        for case in CASES:
+            run = asyncio.run(run_real(case.scenario, case.arrivals, SEED))
+            real.append(figures(run.requests, run.seconds))
+            typer.echo(f"{case.name}: {real[-1]}")
+    machine = calibrated(CALIBRATION, real[: len(CALIBRATION)])
+    model = [simulated(case, machine) for case in CASES]
+    rows = [(case.name, *pair) for case, *pair in zip(CASES, real, model, strict=True)]
+    path.write_text(
+        json.dumps({name: {"real": a, "simulated": b} for name, a, b in rows}, indent=1)
+    )
+    table = as_markdown(rows, machine)
+    (folder / "validation.md").write_text(table)
+    typer.echo(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
