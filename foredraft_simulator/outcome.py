@@ -48,9 +48,12 @@ class RequestOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PoolOutcome:
-    """One pool: its sizes over time, what its replicas lasted in all, and what that costs."""
+    """One pool up to the simulation's end: its sizes over time, what its replicas lasted in all,
+    from the decision to start each, and what that costs.
+    """
 
     sizes: tuple[PoolSize, ...]
+    until_s: float
     replica_seconds: float
     cost: float
 

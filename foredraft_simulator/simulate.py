@@ -128,7 +128,10 @@ class _Cluster:
     ) -> Outcome:
         pools = {
             pool.name: PoolOutcome(
-                tuple(pool.sizes), pool.replica_seconds, pool.replica_seconds * pool.config.price
+                tuple(pool.sizes),
+                self._loop.time(),
+                pool.replica_seconds,
+                pool.replica_seconds * pool.config.price,
             )
             for pool in (self._drafters, self._verifiers)
         }

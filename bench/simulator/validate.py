@@ -81,8 +81,8 @@ def calibrated(cases: Sequence[Case], measured: Sequence[Figures]) -> Machine:
     """Return the machine that explains the times per token of the calibrating cases best."""
     best, found = math.inf, Machine(0.0, 0.0, 0.0)
     for message_ms in (0.2, 0.5, 1.0):
-        for pass_ms in (0.2, 0.5, 1.0, 2.0):
-            for session_ms in (0.0, 0.1, 0.2, 0.4):
+        for pass_ms in (0.3, 1.0, 2.0):
+            for session_ms in (0.0, 0.15, 0.3):
                 machine = Machine(message_ms, pass_ms, session_ms)
                 error = sum(
                     abs(math.log(simulated(case, machine).tpot_ms / real.tpot_ms))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul, sub
 
 from foredraft_simulator.acceptance.drawn import DrawnDraft
-from foredraft_simulator.acceptance.luck import normal, uniform
+from foredraft_simulator.acceptance.luck import normal, uniform, uniforms
 
 # What a draw is for.
 _REQUEST, _ROUND, _NODE, _GUESS = 1, 2, 3, 4
@@ -28,23 +30,24 @@ class ByDepth:
 
     def draft(self, request: int, offset: int, nodes: int) -> DrawnDraft:
         """Return a path."""
-        shift = self._shift(request, offset)
-        kept: list[bool] = []
-        expected: list[float] = []
-        right, probability = True, 1.0
-        for depth in range(nodes):
-            rate = _shifted(self.rates[min(depth, len(self.rates) - 1)], shift)
-            right = right and uniform(self.seed, _NODE, request, offset, depth) < rate
-            probability *= rate
-            kept.append(right)
-            expected.append(probability)
+        rates = self._rates(request, offset, nodes)
+        expected = list(accumulate(rates, mul))
+        # The path is right up to the first token whose luck is not.
+        luck = uniforms(self.seed, _NODE, request, offset)
+        right = next((at for at, rate in enumerate(rates) if next(luck) >= rate), nodes)
         bounds = [1.0, *expected, 0.0]
-        last = [bounds[i] - bounds[i + 1] for i in range(nodes + 1)]
-        return DrawnDraft(kept, expected, last, path=True)
+        last = list(map(sub, bounds, bounds[1:]))
+        return DrawnDraft([True] * right + [False] * (nodes - right), expected, last, path=True)
 
     def guessed(self, request: int, offset: int) -> bool:
         """Return whether the guess is right."""
         return uniform(self.seed, _GUESS, request, offset) < self.guess_rate
+
+    def _rates(self, request: int, offset: int, nodes: int) -> list[float]:
+        """Return the acceptance of each token of a draft, given those before it."""
+        shift = self._shift(request, offset)
+        rates = [_shifted(rate, shift) for rate in self.rates[:nodes]]
+        return rates + rates[-1:] * (nodes - len(rates))
 
     def _shift(self, request: int, offset: int) -> float:
         shift = 0.0

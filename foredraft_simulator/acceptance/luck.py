@@ -5,6 +5,7 @@ So another policy, or another draft length, meets the same texts and the same lu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import NormalDist
 
 _MASK = (1 << 64) - 1
@@ -25,6 +26,14 @@ def mixed(seed: int, *names: int) -> int:
 def uniform(seed: int, *names: int) -> float:
     """Return a number in (0, 1)."""
     return ((mixed(seed, *names) >> 12) + 0.5) / (1 << 52)
+
+
+def uniforms(seed: int, *names: int) -> Iterator[float]:
+    """Yield numbers in [0, 1) without end: Knuth's linear congruential generator, its top bits."""
+    state = mixed(seed, *names)
+    while True:
+        state = (state * 6364136223846793005 + 1442695040888963407) & _MASK
+        yield (state >> 11) / (1 << 53)
 
 
 def normal(seed: int, *names: int) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deployments.serve.routing import PinnedReplicas
 from foredraft.errors import ForedraftError
 from foredraft.types import DraftOpen, SamplingParams, VerifyOpen
-from foredraft_simulator.models.texts import prompt, right
+from foredraft_simulator.models.texts import generated, prompt
 from foredraft_simulator.outcome import RequestOutcome
 from foredraft_simulator.scenario.scenario import IngressConfig
 from foredraft_simulator.services.drafters import SimulatedDraftStream
@@ -57,7 +57,7 @@ class SimulatedIngress:
             except ForedraftError as failure:
                 error = f"{type(failure).__name__}: {failure}"
         first = arrival.prompt_tokens
-        if seen.tokens != [right(first + place) for place in range(len(seen.tokens))]:
+        if seen.tokens != generated(first, first + len(seen.tokens)):
             raise ForedraftError(f"request {number} has other tokens than the target's")
         return RequestOutcome(
             number=number,

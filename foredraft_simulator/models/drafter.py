@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import accumulate
 
 import numpy as np
@@ -15,7 +16,7 @@ from drafter_service.proposals.proposals import NO_GUESS, Drafted
 from foredraft.pacing.config import Work
 from foredraft.types import Guess
 from foredraft_simulator.acceptance.drawn import Acceptance, DrawnDraft
-from foredraft_simulator.models.texts import INFO, MAX_LEN, right, wrong
+from foredraft_simulator.models.texts import INFO, MAX_LEN, generated, right, wrong
 from foredraft_simulator.scenario.pools import DrafterPoolConfig
 
 _NO_SCORES = BlockScores(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 1)))
@@ -80,11 +81,13 @@ class SimulatedStrategy:
             yield Pass(context, min(self._config.slots, room))
         count = min(num_tokens, self.max_draft_tokens, room)
         position = len(context)
-        drawn = self._acceptance.draft(self._request, position - self._prompt_len, count)
         self._drafted(count)
+        if context[self._prompt_len :] != generated(self._prompt_len, position):
+            # After an outcome that is not to come: nothing of the draft will be used.
+            return _useless(count)
+        drawn = self._acceptance.draft(self._request, position - self._prompt_len, count)
         block = block_of(drawn, position)
-        guesses = self._guesses(drawn, position)
-        return replace(block, guesses=guesses)
+        return replace(block, guesses=self._guesses(drawn, position))
 
     def _guesses(self, drawn: DrawnDraft, position: int) -> tuple[Guess, ...]:
         """Return the likeliest ways in which the round may end, likeliest first."""
@@ -120,3 +123,9 @@ def block_of(drawn: DrawnDraft, position: int) -> Drafted:
         parents=() if drawn.path else tuple(parents),
         expected=tuple(drawn.expected),
     )
+
+
+@cache
+def _useless(count: int) -> Drafted:
+    tokens = tuple(map(wrong, range(count)))
+    return Drafted(tokens, count, NO_GUESS, expected=(0.0,) * count)

@@ -23,6 +23,11 @@ def right(position: int) -> int:
     return position
 
 
+def generated(begin: int, end: int) -> list[int]:
+    """Return the target's tokens at the positions from begin to before end."""
+    return list(range(begin, end))
+
+
 def wrong(node: int) -> int:
     """Return a token that the target never chooses, another one for each node of a draft."""
     return _WRONG + node
