@@ -66,6 +66,7 @@ SUBCOMMANDS = (
     Subcommand(
         "certificates", "foredraft_cli.certificates", "Make certificates for mutual TLS inside."
     ),
+    Subcommand("chaos", "foredraft_cli.chaos.command", "Kill, stop and slow a cluster under load."),
     Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand(
