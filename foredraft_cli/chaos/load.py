@@ -120,7 +120,7 @@ class Load:
         self, answer: aiohttp.ClientResponse, reading: _Reading, pause_s: float
     ) -> None:
         """Add a stream's tokens to what was read before."""
-        id_, done, heard = reading.last, False, time.monotonic()
+        id_, done, since = reading.last, False, time.monotonic()
         async for line in answer.content:
             if line.startswith(b"id: "):
                 id_ = line[4:].decode().strip()
@@ -131,9 +131,9 @@ class Load:
                 for choice in event["choices"]:
                     reading.tokens[choice["index"]] += choice["token_ids"]
                 reading.last = id_
-                self._tally.silent(time.monotonic() - heard)
+                self._tally.silent(time.monotonic() - since)
                 await asyncio.sleep(pause_s)
-                heard = time.monotonic()
+                since = time.monotonic()
             done = done or line.startswith(b"data: [DONE]")
         if not done:
             raise aiohttp.ClientPayloadError("the stream has no [DONE]")

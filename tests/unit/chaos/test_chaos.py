@@ -125,7 +125,7 @@ async def test_another_text_is_noticed_and_a_cut_stream_goes_on() -> None:
 
     async def ways(way: str) -> None:
         random = Random(1)
-        random.choices = lambda *_, **__: [way]  # type: ignore[method-assign]
+        random.choices = lambda *_, **__: [way]
         await load.run(time.monotonic() + 0.05, random)
 
     try:
