@@ -70,6 +70,9 @@ SUBCOMMANDS = (
     Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand(
+        "record", "foredraft_cli.record", "Record what a server's rounds do, to simulate it."
+    ),
+    Subcommand(
         "simulate", "foredraft_cli.simulate", "Simulate a cluster under a trace, in virtual time."
     ),
     Subcommand("status", "foredraft_cli.status", "Show what runs on a cluster, and why so much."),

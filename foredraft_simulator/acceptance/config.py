@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from foredraft.strict import StrictModel
 from foredraft_simulator.acceptance.by_depth import ByDepth
 from foredraft_simulator.acceptance.drawn import Acceptance
+from foredraft_simulator.acceptance.recorded import Recorded
+from foredraft_simulator.recordings.records import read_recording
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -44,4 +47,25 @@ class ByDepthConfig(StrictModel):
         return ByDepth(self.rates, self.request_spread, self.round_spread, self.guess_rate, seed)
 
 
-AcceptanceConfig = ByDepthConfig
+class RecordedConfig(StrictModel):
+    """Drafts that keep what those of a recording kept."""
+
+    kind: Literal["recorded"] = Field(description="Name of this kind.")
+    recording: Path = Field(
+        description="File of `foredraft record`; a relative path is looked for beside the scenario."
+    )
+
+    def acceptance(self, seed: int) -> Acceptance:
+        """Return the model; raise ConfigError for a file that cannot be read."""
+        return Recorded(read_recording(self.recording), seed)
+
+
+def _kind(values: Any) -> str:
+    kind = values.get("kind", "by_depth") if isinstance(values, dict) else values.kind
+    return str(kind)
+
+
+AcceptanceConfig = Annotated[
+    Annotated[ByDepthConfig, Tag("by_depth")] | Annotated[RecordedConfig, Tag("recorded")],
+    Discriminator(_kind),
+]

@@ -8,14 +8,13 @@ from copy import deepcopy
 
 from drafter_service.batcher import Proposals
 from drafter_service.engine import DrafterEngine
-from foredraft.pacing.config import Work
 from foredraft.pacing.pacer import SteppedClock
 from foredraft.types import DraftOpen
 from foredraft_simulator.acceptance.drawn import Acceptance
 from foredraft_simulator.models.drafter import SimulatedDrafter, SimulatedStrategy, capabilities
 from foredraft_simulator.models.target import SimulatedTarget, chosen
 from foredraft_simulator.models.texts import INFO
-from foredraft_simulator.scenario.pools import DrafterPoolConfig, PoolConfig, VerifierPoolConfig
+from foredraft_simulator.scenario.pools import DrafterPoolConfig, VerifierPoolConfig
 from foredraft_simulator.services.drafters import DrafterReplica
 from foredraft_simulator.services.verifiers import VerifierReplica
 from foredraft_simulator.virtual.clock import EngineClock
@@ -56,7 +55,7 @@ class DrafterMaker:
     def engine(self, spend: Spend) -> DrafterEngine:
         """Return a drafter's engine, whose passes spend their time."""
         config = self._config
-        model = SimulatedDrafter(self._capabilities, _pass_s(config), spend)
+        model = SimulatedDrafter(self._capabilities, config.pass_s, spend)
         return DrafterEngine(
             model, self._strategy_of, INFO, config.max_sessions, config.prefill_rows
         )
@@ -97,7 +96,7 @@ class VerifierMaker:
         config = self._config
         pool = _block_pool(config)
         return VerifierEngine(
-            SimulatedTarget(pool, config.block_tokens, _pass_s(config), spend),
+            SimulatedTarget(pool, config.block_tokens, config.pass_s, spend),
             KvBlocks(
                 pool,
                 block_tokens=config.block_tokens,
@@ -112,20 +111,10 @@ class VerifierMaker:
         )
 
 
-def _pass_s(config: PoolConfig) -> Callable[[Work], float]:
-    """Return what a pass takes on the pool's device, the host's share by sessions included."""
-    pace, session_s = config.pace, config.host_session_s
-
-    def pass_s(work: Work) -> float:
-        return pace.slowdown * pace.pass_s(work) + session_s * work.sessions
-
-    return pass_s
-
-
 def _costs(config: VerifierPoolConfig) -> PassCosts:
     """Return what a verifier measures of its passes when it starts."""
     clock, pool = SteppedClock(), _block_pool(config)
-    model = SimulatedTarget(pool, config.block_tokens, _pass_s(config), clock.sleep)
+    model = SimulatedTarget(pool, config.block_tokens, config.pass_s, clock.sleep)
     return measure_costs(model, chosen, config.row_budget, clock.now)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from deployments.autoscaling.config import BoundsConfig
-from foredraft.pacing.config import PaceConfig
+from foredraft.pacing.config import PaceConfig, Work
 from foredraft.strict import StrictModel
+from foredraft_simulator.scenario.passes import CurveConfig
 from foredraft_simulator.services.link import LinkConfig
 
 # Of the H100 in deployments/paced/h100_qwen3_8b.yaml.
@@ -23,6 +24,9 @@ class PoolConfig(StrictModel):
     """Replicas of one service."""
 
     pace: PaceConfig = Field(description="The modelled device and model.")
+    curve: CurveConfig | None = Field(
+        default=None, description="Measured passes, in place of pace; null: none."
+    )
     replicas: int = Field(default=1, ge=0, le=100_000, description="Number of replicas.")
     autoscaling: BoundsConfig | None = Field(
         default=None,
@@ -47,6 +51,14 @@ class PoolConfig(StrictModel):
     host_session_s: float = Field(
         default=0.0, ge=0, description="What each session in a pass adds to that, in seconds."
     )
+
+    def pass_s(self, work: Work) -> float:
+        """Return what a pass takes, and what the host's code adds for its sessions."""
+        if self.curve is not None:
+            seconds = self.curve.pass_s(work)
+        else:
+            seconds = self.pace.slowdown * self.pace.pass_s(work)
+        return seconds + self.host_session_s * work.sessions
 
     @property
     def initial(self) -> int:

@@ -9,6 +9,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from deployments.autoscaling.config import ScalingConfig
+from deployments.paths import with_absolute_paths
 from foredraft.errors import ConfigError
 from foredraft.strict import StrictModel, parse
 from foredraft_simulator.acceptance.config import AcceptanceConfig, ByDepthConfig
@@ -123,4 +124,5 @@ def read_scenario(path: Path) -> Scenario:
         raise ConfigError(f"{path}: {error.strerror}", param="scenario") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}", param="scenario") from None
-    return parse(Scenario, {} if values is None else values)
+    found = parse(Scenario, {} if values is None else values)
+    return with_absolute_paths(found, (path.absolute().parent,))
