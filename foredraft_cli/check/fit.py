@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from deployments.config import ForedraftConfig, PoolConfig, ScaledPoolConfig
 from foredraft_cli.check.fault import Fault
+
+# Labels that files do not have.
+_PLATFORM = "ray.io/"
 
 
 class Resources(NamedTuple):
@@ -16,11 +19,21 @@ class Resources(NamedTuple):
     gpus: float
 
 
+class Node(NamedTuple):
+    """A node: what it has, and its labels."""
+
+    resources: Resources
+    labels: Mapping[str, str] = {}
+
+
 class Reserved(NamedTuple):
-    """A pool's reservations: the key that it stands under, and each bundle of each replica."""
+    """A pool's reservations: the key that it stands under, each bundle of each replica, and the
+    labels that their nodes must have.
+    """
 
     path: str
     bundles: tuple[Resources, ...]
+    labels: Mapping[str, str] = {}
 
 
 def reserved(config: ForedraftConfig) -> list[Reserved]:
@@ -33,22 +46,46 @@ def reserved(config: ForedraftConfig) -> list[Reserved]:
     ]
 
 
-def misfits(pools: Sequence[Reserved], nodes: Sequence[Resources]) -> Iterator[Fault]:
+def misfits(pools: Sequence[Reserved], nodes: Sequence[Node]) -> Iterator[Fault]:
     """Yield a fault for each pool that has no place behind those before it."""
-    free = list(nodes)
+    free = [node.resources for node in nodes]
     # What needs GPUs has the fewest places.
     for pool in sorted(pools, key=lambda one: max(one.bundles), reverse=True):
+        allowed = [at for at, node in enumerate(nodes) if is_chosen(pool.labels, node.labels)]
+        if not allowed:
+            told = ", ".join(f"{key}: {value}" for key, value in pool.labels.items())
+            yield Fault(f"{pool.path}.node_labels", f"no node has {told or 'a place'}")
+            continue
         for number, bundle in enumerate(pool.bundles):
-            place = next((i for i, node in enumerate(free) if _fits(bundle, node)), None)
+            place = next((at for at in allowed if _fits(bundle, free[at])), None)
             if place is None:
                 told = f"{len(pool.bundles)} x {_said(bundle)} are reserved, {number} have a place"
-                yield Fault(pool.path, f"{told} on {_listed(nodes)}")
+                yield Fault(pool.path, f"{told} on {_listed([nodes[at] for at in allowed])}")
                 break
-            free[place] = Resources(free[place].cpus - bundle.cpus, free[place].gpus - bundle.gpus)
+            left = free[place]
+            free[place] = Resources(left.cpus - bundle.cpus, left.gpus - bundle.gpus)
+
+
+def is_chosen(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether a node's labels are those of a selector of Ray: `a`, `!a`, `in(a, b)` or
+    `!in(a, b)`. What Ray and clouds label nodes with themselves, `ray.io/...`, is taken to be so.
+    """
+    return all(
+        key.startswith(_PLATFORM) or _holds(wanted, labels.get(key))
+        for key, wanted in selector.items()
+    )
+
+
+def _holds(wanted: str, found: str | None) -> bool:
+    inner = wanted.removeprefix("!")
+    listed = inner.removeprefix("in(").removesuffix(")") if inner.startswith("in(") else inner
+    among = found in [each.strip() for each in listed.split(",")]
+    return among != wanted.startswith("!")
 
 
 def _pool(path: str, pool: PoolConfig, count: int) -> Reserved:
-    return Reserved(path, (Resources(pool.num_cpus, pool.num_gpus),) * count)
+    bundles = (Resources(pool.num_cpus, pool.num_gpus),) * count
+    return Reserved(path, bundles, pool.node_labels)
 
 
 def _most(pool: ScaledPoolConfig) -> int:
@@ -64,8 +101,7 @@ def _said(bundle: Resources) -> str:
     return f"{bundle.cpus:g} CPUs and {bundle.gpus:g} GPUs"
 
 
-def _listed(nodes: Sequence[Resources]) -> str:
-    kinds = sorted(set(nodes), reverse=True)
-    if not kinds:
-        return "no nodes"
-    return ", ".join(f"{nodes.count(kind)} nodes of {_said(kind)}" for kind in kinds)
+def _listed(nodes: Sequence[Node]) -> str:
+    found = [node.resources for node in nodes]
+    kinds = sorted(set(found), reverse=True)
+    return ", ".join(f"{found.count(kind)} nodes of {_said(kind)}" for kind in kinds)

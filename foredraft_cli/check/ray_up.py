@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from foredraft.errors import ConfigError
 from foredraft_cli.check.fault import Fault
-from foredraft_cli.check.fit import Resources
+from foredraft_cli.check.fit import Node, Resources
 
 
 def faults(values: Any) -> list[Fault]:
@@ -25,18 +25,18 @@ def faults(values: Any) -> list[Fault]:
     return found or [*_started(values), *_types(values)]
 
 
-def nodes(values: Any) -> list[Resources] | None:
+def nodes(values: Any) -> list[Node] | None:
     """Return the nodes at their most, None where the file does not say what they have."""
     types: Mapping[str, Any] = values.get("available_node_types") or {}
     head = values.get("head_node_type")
-    found: list[Resources] = []
+    found: list[Node] = []
     for name, each in types.items():
         resources = each.get("resources")
         if not resources:
             return None
         one = Resources(float(resources.get("CPU", 0)), float(resources.get("GPU", 0)))
         count = int(each.get("max_workers", 0)) + (name == head)
-        found += [one] * count
+        found += [Node(one, each.get("labels") or {})] * count
     return found or None
 
 

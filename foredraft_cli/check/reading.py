@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique)
 
 
 def documents(path: Path) -> list[Any]:
-    """Return a file's documents; raise ConfigError where it is none, or none of YAML."""
+    """Return the documents of a file, of standard input for `-`; raise ConfigError where it is
+    none, or none of YAML.
+    """
     try:
-        text = path.read_text()
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}") from None
     return parsed(text)

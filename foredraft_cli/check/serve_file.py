@@ -15,13 +15,13 @@ from deployments.preflight import check_models
 from foredraft.errors import ConfigError
 from foredraft.gguf.smollm2 import fetched_models
 from foredraft_cli.check.fault import Fault, schema_faults
-from foredraft_cli.check.fit import Resources, misfits, reserved
+from foredraft_cli.check.fit import Node, misfits, reserved
 
 _ARGS = "applications.0.args"
 _EVERYWHERE = {"0.0.0.0", "::"}  # noqa: S104 - compared, not listened on
 
 
-def faults(values: Any, folder: Path, nodes: Sequence[Resources] | None) -> list[Fault]:
+def faults(values: Any, folder: Path, nodes: Sequence[Node] | None) -> list[Fault]:
     """Return all faults of a file in a folder; nodes are the cluster's, None where not known.
 
     Models that are not on this machine are taken to be on the cluster's.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +13,12 @@ from typer.testing import CliRunner
 
 from deployments.config import ROOT
 from foredraft_cli.check.command import app, examined
-from foredraft_cli.check.fit import Reserved, Resources, misfits
+from foredraft_cli.check.fit import Node, Reserved, Resources, misfits
+from tests.unit.check.planting import DELETED, assert_found
 
 SERVE = ROOT / "cluster/serve/two_verifier_nodes.yaml"
 ONE_NODE = ROOT / "cluster/serve/one_node_8_gpus.yaml"
 AWS, ON_PREMISE = ROOT / "cluster/ray/aws.yaml", ROOT / "cluster/ray/on_premise.yaml"
-SERVICE = ROOT / "cluster/kuberay/rayservice.yaml"
 SHIPPED = [
     *sorted((ROOT / "cluster/serve").glob("*.yaml")),
     *sorted((ROOT / "cluster/ray").glob("*.yaml")),
@@ -27,10 +26,7 @@ SHIPPED = [
     *sorted((ROOT / "deployments").rglob("*.yaml")),
     ROOT / "examples/qwen.yaml",
 ]
-DELETED = object()
 _A = "applications.0.args"
-_S = "spec.serveConfigV2"
-_C = "spec.rayClusterConfig"
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: str(file.relative_to(ROOT)))
@@ -40,20 +36,6 @@ def test_a_shipped_file_has_no_fault(file: Path) -> None:
 
 def test_shipped_files_of_one_cluster_fit() -> None:
     assert examined([SERVE, AWS]) == []
-
-
-def changed(values: Any, path: str, value: Any) -> Any:
-    """A copy with another value at a path, with dots."""
-    whole = copy.deepcopy(values)
-    at, *keys = whole, *path.split(".")
-    for key in keys[:-1]:
-        at = at[int(key)] if isinstance(at, list) else at.setdefault(key, {})
-    last = int(keys[-1]) if isinstance(at, list) else keys[-1]
-    if value is DELETED:
-        del at[last]
-    else:
-        at[last] = value
-    return whole
 
 
 # The file, the path that is changed, its value, the path of the fault, a word of it.
@@ -144,55 +126,6 @@ PLANTED: list[tuple[Path, str, Any, str, str]] = [
         "available_node_types",
         "local",
     ),
-    (SERVICE, "apiVersion", "ray.io/v1alpha1", "apiVersion", "ray.io/v1"),
-    (SERVICE, "spec.serveConfig", "", "spec.serveConfig", "unknown key"),
-    (SERVICE, _S, DELETED, _S, "missing"),
-    (SERVICE, _S, "applications: [", _S, "not YAML"),
-    (SERVICE, f"{_C}.rayVersion", DELETED, f"{_C}.rayVersion", "missing"),
-    (SERVICE, f"{_C}.headGroup", {}, f"{_C}.headGroup", "unknown key"),
-    (
-        SERVICE,
-        f"{_C}.workerGroupSpecs.1.groupName",
-        "ingress",
-        f"{_C}.workerGroupSpecs.1.groupName",
-        "another",
-    ),
-    (
-        SERVICE,
-        f"{_C}.workerGroupSpecs.0.minReplicas",
-        9,
-        f"{_C}.workerGroupSpecs.0.minReplicas",
-        "above",
-    ),
-    (
-        SERVICE,
-        f"{_C}.headGroupSpec.template.spec.containers.0.image",
-        "foredraft:latest",
-        f"{_C}.headGroupSpec.template.spec.containers.0.image",
-        "fixed tag",
-    ),
-    (
-        SERVICE,
-        f"{_C}.headGroupSpec.template.spec.containers.0.image",
-        "rayproject/ray:2.50.0",
-        f"{_C}.headGroupSpec.template.spec.containers.0.image",
-        "rayVersion",
-    ),
-    (
-        SERVICE,
-        f"{_C}.workerGroupSpecs.0.template.spec.containers.0.resources",
-        {},
-        f"{_C}.workerGroupSpecs.0.template.spec.containers.0.resources",
-        "no CPU limit",
-    ),
-    # What the verifiers reserve has no place on nodes of two GPUs less.
-    (
-        SERVICE,
-        f"{_C}.workerGroupSpecs.1.template.spec.containers.0.resources.limits",
-        {"cpu": "32", "nvidia.com/gpu": "1"},
-        f"{_S}.{_A}.",
-        "have a place",
-    ),
 ]
 
 
@@ -204,14 +137,7 @@ PLANTED: list[tuple[Path, str, Any, str, str]] = [
 def test_a_planted_fault_is_found(
     tmp_path: Path, file: Path, path: str, value: Any, at: str, told: str
 ) -> None:
-    planted = tmp_path / "planted.yaml"
-    planted.write_text(yaml.safe_dump(changed(yaml.safe_load(file.read_text()), path, value)))
-    found = [fault for _, fault in examined([planted])]
-    assert any(fault.path.startswith(at) and told in fault.what for fault in found), found
-
-
-def test_more_than_forty_are_planted() -> None:
-    assert len(PLANTED) > 40
+    assert_found(tmp_path, file, path, value, at, told)
 
 
 def test_all_faults_of_a_file_are_said(tmp_path: Path) -> None:
@@ -260,7 +186,7 @@ def test_a_serve_file_has_to_fit_the_cluster_beside_it(tmp_path: Path) -> None:
 
 
 def test_what_fits_is_placed() -> None:
-    nodes = [Resources(8, 2), Resources(8, 2)]
+    nodes = [Node(Resources(8, 2))] * 2
     fits = Reserved("a", (Resources(2, 1),) * 4)
     assert list(misfits([fits], nodes)) == []
     [fault] = misfits([fits, Reserved("b", (Resources(0.1, 1),))], nodes)
