@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 # Ray runs its workers at nice 15 by default, which starves decoding beside any load.
 # Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "RAY_worker_niceness": "0",
     "RAY_SERVE_LOG_TO_STDERR": "0",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
@@ -37,7 +37,7 @@ _AUTH_MODE = "RAY_AUTH_MODE"
 
 def prepare_environment() -> None:
     """Set what Ray reads from the environment; call it before Ray is imported or started."""
-    for key, value in _ENVIRONMENT.items():
+    for key, value in ENVIRONMENT.items():
         os.environ.setdefault(key, value)
 
 
@@ -47,7 +47,7 @@ def check_environment() -> None:
         log.warning(
             "Ray asks for no token (%s): whoever reaches its ports can run code", _AUTH_MODE
         )
-    missing = [f"{key}={value}" for key, value in _ENVIRONMENT.items() if key not in os.environ]
+    missing = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key not in os.environ]
     if missing:
         log.warning("Ray was started without %s; `foredraft serve` sets them", " ".join(missing))
 
