@@ -41,10 +41,10 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 # Debian's packages that some tests use, as root: Chromium for the playground's, promtool for the
-# metrics'. Without them these tests are skipped.
+# metrics', ip for those of two hosts. Without them these tests are skipped.
 packages:
-	command -v chromium promtool || (apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends chromium prometheus)
+	(command -v chromium && command -v promtool && command -v ip) || (apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium prometheus iproute2)
 
 # Regenerates the gRPC code; `make check` fails when it is not current.
 proto: $(STAMP)

@@ -71,6 +71,9 @@ def _models(config: ForedraftConfig, folder: Path) -> Iterator[Fault]:
     except ConfigError as error:
         yield Fault(error.param or "", str(error))
         return
+    if config.mtls is not None and not config.mtls.is_dir():
+        # The cluster's, as models are.
+        config = config.model_copy(update={"mtls": None})
     target = config.verifier.service.model
     yield from _ranks(config, target)
     if target.is_dir() and config.drafter.service.model.is_dir():

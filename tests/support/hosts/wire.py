@@ -78,7 +78,7 @@ class Wire:
 
 
 def _read(end: int, to: int, delay_s: float) -> list[_Frame]:
-    found = []
+    found: list[_Frame] = []
     while True:
         try:
             data = os.read(end, _FRAME)

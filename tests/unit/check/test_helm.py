@@ -40,6 +40,7 @@ TOGGLES: dict[str, dict[str, Any]] = {
         for name in (*_POOLS, "head")
     },
     "hardened": {
+        "certificates": {"secretName": "foredraft-certificates"},
         "tlsOptions": {"enabled": True},
         "gcsFaultToleranceOptions": {"backend": "rocksdb", "storage": {"size": "1Gi"}},
         "upgradeStrategy": {
@@ -137,6 +138,22 @@ def test_the_notes_say_what_is_open(chart: Any) -> None:
     kept = notes(values_of("values-gpu.yaml"))
     assert "FOREDRAFT_API_KEY" in kept and "whoever" not in kept
     assert "every pod reaches" in notes(TOGGLES["open"])
+
+
+def test_a_pod_has_the_certificate_of_its_role_alone(chart: Any) -> None:
+    [service] = [one for one in rendered(chart, TOGGLES["hardened"]) if one["kind"] == "RayService"]
+    assert "mtls: /etc/foredraft-certificates" in service["spec"]["serveConfigV2"]
+    cluster = service["spec"]["rayClusterConfig"]
+    assert "volumes" not in cluster["headGroupSpec"]["template"]["spec"]
+    roles = {}
+    for group in cluster["workerGroupSpecs"]:
+        [volume] = group["template"]["spec"]["volumes"]
+        paths = [each["path"] for each in volume["secret"]["items"]]
+        roles[group["groupName"]] = paths
+    assert roles == {
+        name: ["ca.crt", f"{role}.crt", f"{role}.key"]
+        for name, role in zip(_POOLS, ("orchestrator", "drafter", "verifier"), strict=True)
+    }
 
 
 def test_a_changed_chart_version_changes_no_pod(chart: Any) -> None:

@@ -1,5 +1,6 @@
 {{/*
-A pod of Ray: root, pool (a part of the values), container. Its labels do not change with the chart's
+A pod of Ray: root, pool (a part of the values), container, and the role whose certificate it has,
+empty for the head. Its labels do not change with the chart's
 version: a changed pod is a new cluster. Probes and /dev/shm are KubeRay's own.
 */}}
 {{- define "foredraft.pod" -}}
@@ -55,7 +56,8 @@ spec:
         {{- end }}
         - {containerPort: 8000, name: serve}
         - {containerPort: 8080, name: metrics}
-      {{- if or .root.Values.models.volume .root.Values.keys.secretName }}
+      {{- $certificates := and .role .root.Values.certificates.secretName }}
+      {{- if or .root.Values.models.volume .root.Values.keys.secretName $certificates }}
       volumeMounts:
         {{- if .root.Values.models.volume }}
         - {name: models, mountPath: /models, readOnly: true}
@@ -63,8 +65,11 @@ spec:
         {{- if .root.Values.keys.secretName }}
         - {name: keys, mountPath: /etc/foredraft, readOnly: true}
         {{- end }}
+        {{- if $certificates }}
+        - {name: certificates, mountPath: /etc/foredraft-certificates, readOnly: true}
+        {{- end }}
       {{- end }}
-  {{- if or .root.Values.models.volume .root.Values.keys.secretName }}
+  {{- if or .root.Values.models.volume .root.Values.keys.secretName $certificates }}
   volumes:
     {{- with .root.Values.models.volume }}
     - name: models
@@ -72,6 +77,15 @@ spec:
     {{- end }}
     {{- with .root.Values.keys.secretName }}
     - {name: keys, secret: {secretName: {{ . }}}}
+    {{- end }}
+    {{- with $certificates }}
+    - name: certificates
+      secret:
+        secretName: {{ . }}
+        items:
+          - {key: ca.crt, path: ca.crt}
+          - {key: {{ $.role }}.crt, path: {{ $.role }}.crt}
+          - {key: {{ $.role }}.key, path: {{ $.role }}.key}
     {{- end }}
   {{- end }}
 {{- end -}}

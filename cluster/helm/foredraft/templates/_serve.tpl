@@ -22,6 +22,9 @@ applications:
       {{- with .Values.models.tokenizer }}
       tokenizer: {{ . | quote }}
       {{- end }}
+      {{- if .Values.certificates.secretName }}
+      mtls: /etc/foredraft-certificates
+      {{- end }}
       {{- with .Values.orchestrator }}
       orchestrator:
         {{- toYaml . | nindent 8 }}
