@@ -84,6 +84,6 @@ def _served(service: RayServiceSpec, folder: Path) -> Iterator[Fault]:
 
 def _is_loopback(host: Any) -> bool:
     try:
-        return ip_address(str(host)).is_loopback
+        return bool(ip_address(str(host)).is_loopback)
     except ValueError:
         return host == "localhost"

@@ -47,7 +47,7 @@ async def questions(
 
 
 class Asking:
-    """What clients were answered so far. The first failure of a request ends all of them."""
+    """What clients were answered so far."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -81,12 +81,8 @@ class Asking:
 async def asking(client: CompletionClient, asked: Sequence[Question]) -> AsyncIterator[Asking]:
     """Ask from two clients, whose rounds are led by the orchestrator and by the verifier."""
     seen = Asking()
-    tasks = [asyncio.create_task(seen.ask(client, asked, led)) for led in _LED]
-    try:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(seen.ask(client, asked, led)) for led in _LED]
         yield seen
-    finally:
-        failed = [task.exception() for task in tasks if task.done()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    assert failed == []

@@ -31,7 +31,7 @@ def main(file: str) -> None:
     prepare_environment()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     try:
-        labels = {cluster.head_node.node_id: "head"}
+        labels: dict[str, str] = {}
         for name, cpus in CPUS.items():
             node = cluster.add_node(num_cpus=cpus, labels={"foredraft": name})
             labels[node.node_id] = name
