@@ -14,22 +14,15 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, model_validator
 
-from deployments.autoscaling.config import BoundsConfig, ScalingConfig
-from deployments.ingress.direct.config import DirectConfig
-from deployments.ingress.playground.config import PlaygroundConfig
-from deployments.ingress.rpc.config import RpcConfig
-from deployments.observability.acceptance import BandConfig
-from deployments.observability.collector import TracingConfig
+from deployments.autoscaling.config import ScalingConfig
 from deployments.paths import with_absolute_paths
-from drafter_service.config import DrafterConfig
+from deployments.pools import DrafterPool, IngressConfig, TensorConfig, VerifierPool
 from drafter_service.target_folder import with_target_folder as reading_target
 from foredraft.errors import ConfigError, WeightsError
 from foredraft.gguf.smollm2 import fetched_models
 from foredraft.model_files import tokenizer_file
-from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.strict import StrictModel, parse
 from orchestrator.config import OrchestratorConfig
-from verifier_service.config import VerifierConfig
 from verifier_service.target_folder import with_target_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,143 +31,8 @@ DATA = ROOT / "foredraft_data"
 EMBEDDED_FILE = ROOT / "deployments" / "local.yaml"
 CHAT_FILE = ROOT / "deployments" / "smollm2.yaml"
 PACED_FILE = ROOT / "deployments" / "paced" / "h100_qwen3_8b.yaml"
+RAMP_FILE = ROOT / "deployments" / "paced" / "ramp.yaml"
 IMPORT_PATH: Literal["deployments.app:build"] = "deployments.app:build"
-
-
-class PoolConfig(StrictModel):
-    """How many replicas of a deployment run and what Ray reserves for each."""
-
-    num_replicas: int = Field(default=1, ge=1, le=1024, description="Number of replicas.")
-    num_cpus: float = Field(
-        default=0.1, ge=0, description="CPUs that Ray reserves for each replica or rank."
-    )
-    num_gpus: float = Field(
-        default=0, ge=0, description="GPUs that Ray reserves for each replica or rank."
-    )
-    node_labels: dict[str, str] = Field(
-        default={}, description="Labels of the nodes that the replicas may run on; empty: any."
-    )
-    pin_cpus: tuple[int, ...] = Field(
-        default=(), description="Numbers of the CPUs that the replicas run on; empty: any."
-    )
-    drain_s: float = Field(
-        default=5,
-        ge=0,
-        le=600,
-        description="Time for open sessions to end when a replica stops, in seconds.",
-    )
-
-
-class TensorConfig(StrictModel):
-    """How large tensors (features of the target) travel between replicas: docs/protocol.md."""
-
-    same_node_mib: float | None = Field(
-        default=2,
-        ge=0,
-        description="Least size of a tensor that goes through Ray's object store to a replica on "
-        "the same node, in MiB; null: none does, all go in chunks.",
-    )
-    other_node_mib: float | None = Field(
-        default=8,
-        ge=0,
-        description="The same for a replica on another node.",
-    )
-    max_mib: float = Field(
-        default=1024,
-        ge=0,
-        description="Most that a replica keeps in the object store, in MiB; beyond it tensors go "
-        "in chunks.",
-    )
-    timeout_s: float = Field(
-        default=2.0,
-        gt=0,
-        le=60,
-        description="Time after which a tensor in the object store counts as lost, in seconds.",
-    )
-
-
-class ScaledPoolConfig(PoolConfig):
-    """A deployment whose number of replicas a policy may change."""
-
-    autoscaling: BoundsConfig | None = Field(
-        default=None,
-        description="Bounds of an autoscaled pool, in place of num_replicas; goes with "
-        "autoscaling_policy of the application. Null: num_replicas.",
-    )
-
-
-class DrafterPool(ScaledPoolConfig):
-    """The drafter deployment."""
-
-    link: LinkConfig = Field(
-        default=NO_DELAY, description="Delay of every message to and from a drafter."
-    )
-    service: DrafterConfig = Field(
-        default=DrafterConfig(model=Path("models/embedded/drafter")),
-        description="The service in each replica; its host is the replica's node.",
-    )
-
-
-class VerifierPool(ScaledPoolConfig):
-    """The verifier deployment."""
-
-    link: LinkConfig = Field(
-        default=NO_DELAY, description="Delay of every message to and from a verifier."
-    )
-    service: VerifierConfig = Field(
-        default=VerifierConfig(model=Path("models/embedded/target")),
-        description="The service in each replica; its host is the replica's node.",
-    )
-
-    @model_validator(mode="after")
-    def _one_at_least(self) -> VerifierPool:
-        if self.autoscaling is not None and self.autoscaling.min_replicas < 1:
-            raise ValueError("min_replicas must be at least 1: nothing decodes without a verifier")
-        return self
-
-
-class IngressConfig(PoolConfig):
-    """The HTTP ingress, which holds the orchestrator."""
-
-    max_ongoing_requests: int = Field(
-        default=64, ge=1, description="Most requests that a replica runs at once."
-    )
-    max_queued_requests: int = Field(
-        default=128, ge=0, description="Most requests that wait for a replica; more get HTTP 503."
-    )
-    keys_file: Path | None = Field(
-        default=None,
-        description="File of API keys, made by `foredraft keys add`; null: no key is asked for.",
-    )
-    cors_origins: tuple[str, ...] = Field(
-        default=(), description="Origins whose pages may call from a browser; `*` for any."
-    )
-    playground: PlaygroundConfig = Field(
-        default=PlaygroundConfig(), description="The page at the application's first URL."
-    )
-    acceptance: BandConfig = Field(
-        default=BandConfig(), description="When the acceptance of drafts raises an alarm."
-    )
-    tracing: TracingConfig = Field(
-        default=TracingConfig(), description="Traces of requests, by OpenTelemetry."
-    )
-    grpc: RpcConfig | None = Field(
-        default=None, description="gRPC for other services; null: none is served."
-    )
-
-    direct: DirectConfig | None = Field(
-        default=None,
-        description="HTTP on a port of the ingress's own, without Serve's proxy; null: none.",
-    )
-
-    @model_validator(mode="after")
-    def _one_port_each(self) -> IngressConfig:
-        for name, door in (("grpc", self.grpc), ("direct", self.direct)):
-            if door is not None and door.port and self.num_replicas > 1:
-                raise ValueError(
-                    f"{name} needs num_replicas 1: replicas of a node would share its port"
-                )
-        return self
 
 
 class ForedraftConfig(StrictModel):
@@ -381,17 +239,19 @@ def _placed(config: ForedraftConfig, places: Sequence[Path]) -> ForedraftConfig:
     Here, once: whoever reads the target's folder sees the converted one.
     """
     config = with_absolute_paths(config, places)
-    service, drafter = config.verifier.service, config.drafter.service
+    service, drafters = config.verifier.service, config.drafter
     key = "verifier.service.model"
     try:
         found = with_target_folder(service)
         key = "drafter.service.target"
-        read = reading_target(drafter)
+        drafters = drafters.model_copy(update={"service": reading_target(drafters.service)})
+        if (canary := drafters.canary) is not None:
+            key = "drafter.canary.service.target"
+            canary = canary.model_copy(update={"service": reading_target(canary.service)})
+            drafters = drafters.model_copy(update={"canary": canary})
     except WeightsError as error:
         raise ConfigError(f"{key}: {error}", param=key) from None
-    if read is not drafter:
-        drafters = config.drafter.model_copy(update={"service": read})
-        config = config.model_copy(update={"drafter": drafters})
+    config = config.model_copy(update={"drafter": drafters})
     if found is service:
         return config
     pool = config.verifier.model_copy(update={"service": found})

@@ -5,16 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deployments.config import (
-    ApplicationEntry,
-    DrafterPool,
-    ForedraftConfig,
-    IngressConfig,
-    ServeFile,
-    VerifierPool,
-    located,
-)
+from deployments.config import ApplicationEntry, ForedraftConfig, ServeFile, located
 from deployments.ingress.direct.config import DirectConfig
+from deployments.pools import DrafterPool, IngressConfig, VerifierPool
 from drafter_service.config import DrafterConfig
 from foredraft.errors import ConfigError
 from foredraft.model_files import sha256, tokenizer_file

@@ -22,6 +22,9 @@ def check_models(config: ForedraftConfig) -> None:
         "drafter.service.model": drafter.model,
         "drafter.service.target": drafter.target,
     }
+    if (canary := config.drafter.canary) is not None:
+        folders["drafter.canary.service.model"] = canary.service.model
+        folders["drafter.canary.service.target"] = canary.service.target
     for key, folder in folders.items():
         if folder is not None:
             _check_folder(key, folder)

@@ -55,13 +55,13 @@ def serve(
     device: Annotated[str, typer.Option(help="cpu or cuda, with --model.")] = "cpu",
 ) -> None:
     """Start the cluster on this machine and serve until interrupted."""
-    from deployments.serve.cluster import running
+    from deployments.serve.cluster import deployed, running
 
     if model is None and drafter is None:
         file = read(served(config))
     else:
         file = paired(config, model, drafter, host, port, device)
-    with running(file) as cluster:
+    with running(file, start=deployed) as cluster:
         typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")
         if cluster.refusal:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from foredraft.errors import Unavailable
+from foredraft_cli.connection import AddressOption, connected
 
 app = typer.Typer(add_completion=False)
 
-AddressOption = Annotated[
-    str, typer.Option(help="Address of the Ray cluster; auto: the one on this machine.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -32,31 +28,36 @@ def status(address: AddressOption = "auto", as_json: JsonOption = False) -> None
 
 def of_cluster(address: str) -> list[dict[str, Any]]:
     """Return each application's state; raise Unavailable where no cluster answers."""
-    import ray
+    with connected(address):
+        return of_connected()
+
+
+def of_connected() -> list[dict[str, Any]]:
+    """Return the state of each application of the cluster that this process is connected to."""
     from ray import serve
 
     from deployments.autoscaling.serve_policy import decisions_key
+    from deployments.canary.outcome import newest_key
     from deployments.serve.platform import remembered
 
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError) as error:
-        raise Unavailable(f"no Ray cluster at {address}: {error}") from None
-    try:
-        return [
-            {
-                "application": name,
-                "status": str(found.status.value),
-                "pools": {
-                    pool: {state: count for state, count in each.replica_states.items() if count}
-                    for pool, each in found.deployments.items()
-                },
-                "decisions": json.loads(remembered(decisions_key(name)) or b"{}"),
-            }
-            for name, found in serve.status().applications.items()
-        ]
-    finally:
-        ray.shutdown()
+    return [
+        {
+            "application": name,
+            "status": str(found.status.value),
+            "pools": {
+                pool: {state: count for state, count in each.replica_states.items() if count}
+                for pool, each in found.deployments.items()
+            },
+            **_decisions(remembered(decisions_key(name))),
+            "canary": json.loads(remembered(newest_key(name)) or b"null"),
+        }
+        for name, found in serve.status().applications.items()
+    ]
+
+
+def _decisions(kept: bytes | None) -> dict[str, Any]:
+    found = json.loads(kept) if kept else {"newest": {}, "changes": []}
+    return {"decisions": found["newest"], "changes": found["changes"]}
 
 
 def _show(found: list[dict[str, Any]]) -> None:
@@ -68,6 +69,8 @@ def _show(found: list[dict[str, Any]]) -> None:
         for pool, states in each["pools"].items():
             shown = ", ".join(f"{count} {state}" for state, count in states.items())
             console.print(f"  {pool}: {shown or 'none'}")
+        if (canary := each["canary"]) is not None:
+            console.print(f"  canary: {_trial(canary)}")
         for pool, decision in each["decisions"].items():
             ago = time.time() - decision["at"]
             would = ", dry run" if decision["dry_run"] else ""
@@ -75,3 +78,14 @@ def _show(found: list[dict[str, Any]]) -> None:
                 f"  {pool} {ago:.0f} s ago: {decision['before']} -> {decision['target']}, wished "
                 f"for {decision['wish']}{would}: {decision['reason']}"
             )
+
+
+def _trial(canary: dict[str, Any]) -> str:
+    arms = ", ".join(
+        f"{name} {arm['accepted_per_round']:.2f} tokens/round at {arm['tokens_per_second']:.0f} "
+        f"tokens/s in {arm['sessions']} sessions"
+        for name, arm in canary["arms"].items()
+    )
+    if canary["outcome"] is not None:
+        return f"{canary['outcome']}: {canary['reason']}"
+    return f"on trial with {canary['share']:.0%} of the sessions: {arms}"

@@ -60,6 +60,7 @@ SUBCOMMANDS = (
         "foredraft_cli.convert",
         "Convert a GGUF file to a model folder.",
     ),
+    Subcommand("deploy", "foredraft_cli.deploy", "Change what runs on a cluster to a file."),
     Subcommand(
         "doctor", "foredraft_cli.doctor.command", "Find why speculation is off or slow on a server."
     ),

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
-from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, read
+from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, RAMP_FILE, read
 from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import PromptsOption
@@ -189,6 +189,44 @@ def paced(
     )
     found = {"rows": [asdict(point) for point in points]}
     _report("paced", as_paced_table(points), found, json_file)
+
+
+@app.command()
+def ramp(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write load and decisions.")
+    ] = None,
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="A file with an autoscaling policy.")
+    ] = RAMP_FILE,
+) -> None:
+    """Send a load that rises and falls; write what the autoscaling policy decided, and why."""
+    from bench.ramp.run import RampPlan, measure
+    from bench.ramp.run import as_json as as_values
+    from bench.ramp.run import as_markdown as as_decisions
+
+    file, plan = read(config), RampPlan()
+    found = asyncio.run(measure(file, plan, lambda line: typer.echo(line, err=True)))
+    _report("ramp", as_decisions(found), as_values(file, plan, found), json_file)
+
+
+@app.command()
+def rolling(
+    requests: Annotated[int, typer.Option(min=1, help="Requests, at least.")] = 2000,
+    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 4,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write what came of it.")
+    ] = None,
+    config: ConfigOption = EMBEDDED_FILE,
+) -> None:
+    """Deploy changes under load; count requests that failed and texts that differ."""
+    from bench.rolling.run import RollingPlan, measure
+    from bench.rolling.run import as_json as as_values
+    from bench.rolling.run import as_markdown as as_changes
+
+    plan = RollingPlan(requests=requests, clients=clients)
+    found = asyncio.run(measure(read(config), plan, lambda line: typer.echo(line, err=True)))
+    _report("rolling", as_changes(found), as_values(found), json_file)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc
 
-from deployments.config import TensorConfig
+from deployments.pools import TensorConfig
 from deployments.serve.platform import prepare_environment
 from foredraft import limits
 from foredraft.codec.common import part_from_pb, part_to_pb

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from deployments.autoscaling.readings import drafter_signal, plain, verifier_sig
 from deployments.autoscaling.scaler import Scaler
 from deployments.autoscaling.signals import DrafterSignal, Pool, PoolName, Signals, VerifierSignal
 from deployments.autoscaling.steps import Decision
-from deployments.serve.platform import remember
+from deployments.serve.platform import remember, remembered
 from foredraft.strict import parse
 
 # Serve's own logger: its controller writes it to a file.
@@ -34,19 +35,24 @@ S = TypeVar("S")
 # By deployment.
 _Contexts = Mapping[Any, Any]
 
+# Of both pools together.
+_KEPT_CHANGES = 256
+
 
 class ScalingPolicy:
-    """Scales the pools `drafter` and `verifier` of one application together."""
+    """Scales the pools `drafter` and `verifier` of one application together.
 
-    def __init__(self, **settings: Any) -> None:
-        self._config = parse(ScalingConfig, settings)
-        self._scaler = Scaler(self._config)
+    settings are those of ScalingConfig; kept says that the cluster keeps them (settings_key).
+    """
+
+    def __init__(self, kept: bool = False, **settings: Any) -> None:
+        self._follow(parse(ScalingConfig, settings))
+        # What the cluster keeps for it, if anything: what changes there replaces no replica.
+        self._looks, self._kept = kept, b""
         self._next = 0.0
-        warm_up_s = self._config.warm_up_s
-        self._drafters: ObservedPool[DrafterSignal] = ObservedPool(warm_up_s, drafter_signal)
-        self._verifiers: ObservedPool[VerifierSignal] = ObservedPool(warm_up_s, verifier_signal)
         self._said: dict[PoolName, tuple[int, int]] = {}
-        self._told: dict[PoolName, dict[str, Any]] = {}
+        self._newest: dict[PoolName, dict[str, Any]] = {}
+        self._changes: deque[dict[str, Any]] = deque(maxlen=_KEPT_CHANGES)
         self._gauges = {
             name: Gauge(f"foredraft_autoscaling_{name}_replicas", text, tag_keys=("pool",))
             for name, text in (
@@ -70,6 +76,7 @@ class ScalingPolicy:
         now = pools[PoolName.VERIFIER][1].current_time
         if now is None or now < self._next:
             return {}
+        self._renew(pools[PoolName.VERIFIER][1].app_name)
         self._next = now + self._config.interval_s
         signals = Signals(
             now,
@@ -79,10 +86,25 @@ class ScalingPolicy:
         found: dict[Any, int] = {}
         for pool, decision in self._scaler.decide(signals).items():
             if self._is_news(pool, decision):
-                self._tell(pools[pool][1].app_name, pool, decision, now)
+                self._record(pools[pool][1].app_name, pool, decision, now)
             if decision.target != decision.before and not self._config.dry_run:
                 found[pools[pool][0]] = decision.target
         return found
+
+    def _renew(self, application: str) -> None:
+        """Take over other settings, where the cluster keeps some."""
+        kept = remembered(settings_key(application)) if self._looks else None
+        if kept and kept != self._kept:
+            self._kept = kept
+            self._follow(parse(ScalingConfig, json.loads(kept)))
+
+    def _follow(self, config: ScalingConfig) -> None:
+        self._config = config
+        self._scaler = Scaler(config)
+        self._drafters: ObservedPool[DrafterSignal]
+        self._verifiers: ObservedPool[VerifierSignal]
+        self._drafters = ObservedPool(config.warm_up_s, drafter_signal)
+        self._verifiers = ObservedPool(config.warm_up_s, verifier_signal)
 
     def _is_news(self, pool: PoolName, decision: Decision) -> bool:
         tags = {"pool": str(pool)}
@@ -93,10 +115,19 @@ class ScalingPolicy:
         self._said[pool] = said
         return news
 
-    def _tell(self, application: str, pool: PoolName, decision: Decision, now: float) -> None:
+    def _record(self, application: str, pool: PoolName, decision: Decision, now: float) -> None:
         log.info("%s", decision_line(pool, decision, self._config.dry_run))
-        self._told[pool] = decision._asdict() | {"at": now, "dry_run": self._config.dry_run}
-        remember(decisions_key(application), json.dumps(self._told).encode())
+        found = decision._asdict() | {"at": now, "dry_run": self._config.dry_run}
+        self._newest[pool] = found
+        if decision.target != decision.before:
+            self._changes.append({"pool": str(pool)} | found)
+        kept = {"newest": self._newest, "changes": list(self._changes)}
+        remember(decisions_key(application), json.dumps(kept).encode())
+
+
+def settings_key(application: str) -> str:
+    """Return the name under which the cluster keeps the settings of an application's policy."""
+    return f"foredraft:autoscaling_settings:{application}"
 
 
 def _pool(observed: ObservedPool[S], context: Any, now: float) -> Pool[S]:
@@ -111,5 +142,8 @@ def _pool(observed: ObservedPool[S], context: Any, now: float) -> Pool[S]:
 
 
 def decisions_key(application: str) -> str:
-    """Return the name under which the cluster keeps an application's newest decisions, by pool."""
+    """Return the name under which the cluster keeps an application's decisions.
+
+    They are JSON: the `newest` of each pool, and the `changes` of numbers in order.
+    """
     return f"foredraft:autoscaling:{application}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from deployments.canary.arms import Arms
 from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.merge import merged
 from deployments.ingress.stream.sse import Delta, Stops, deltas
@@ -19,7 +19,7 @@ from foredraft.types import ModelInfo
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import Event, decoding_mode, live_events
-from orchestrator.ports import DrafterPort, VerifierPort
+from orchestrator.ports import VerifierPort
 from orchestrator.request import GenerationRequest
 
 
@@ -33,8 +33,9 @@ class Answering(NamedTuple):
 class Generations:
     """Decodes answers.
 
-    name is what clients call the target, config how it decodes where a request says nothing else;
-    ended is given the prompt's length and what came of it, once for each session, at its end.
+    name is what clients call the target, config how it decodes where a request says nothing else,
+    arms where drafts come from; both may be replaced, for the requests to come. ended is given the
+    prompt's length and what came of it, once for each session, at its end.
     """
 
     def __init__(
@@ -43,13 +44,13 @@ class Generations:
         target: ModelInfo,
         tokenizer: Tokenizer,
         config: OrchestratorConfig,
-        drafters: DrafterPort,
+        arms: Arms,
         verifiers: VerifierPort,
         ended: Callable[[int, Ended], None],
     ) -> None:
         self.name, self.target, self.tokenizer, self.config = name, target, tokenizer, config
         self.stopping = Stopping()
-        self._drafters, self._verifiers = drafters, verifiers
+        self.arms, self._verifiers = arms, verifiers
         self._ended = ended
         self._states = ControllerStates()
 
@@ -69,17 +70,21 @@ class Generations:
     def _deltas(
         self, answer: Answering, config: OrchestratorConfig, turns: Turns
     ) -> AsyncGenerator[Delta]:
-        generation = answer.generation
-        state = self._states.of(config.kind(generation.sampling))
+        generation, arm = answer.generation, self.arms.choose()
+        state = self._states.of((arm.name, config.kind(generation.sampling)))
 
         def begin(within_s: float) -> AsyncGenerator[Event | None]:
             asked = replace(generation, timeout_s=within_s)
-            ports = self._drafters, self._verifiers
+            ports = arm.drafters, self._verifiers
             quiet_s = config.keepalive_s
             return live_events(asked, *ports, config, time.monotonic, state, quiet_s)
 
         mode = decoding_mode(generation, config)
-        ended = partial(self._ended, len(generation.prompt))
+
+        def ended(ended: Ended) -> None:
+            self._ended(len(generation.prompt), ended)
+            arm.ended(ended.report, ended.seconds)
+
         # Without a salt the count would be about other clients' prompts.
         counts = bool(generation.cache_salt)
         events = turns.events(begin)

@@ -25,7 +25,7 @@ class Export:
         for name, value, labels in samples:
             metric = self._metrics[name]
             if isinstance(metric, Gauge):
-                metric.set(value)
+                metric.set(value, dict(labels))
             elif isinstance(metric, Histogram):
                 metric.observe(value)
             elif value > 0:
@@ -38,7 +38,8 @@ def _made(metric: Metric) -> Any:
         counter: Any = Counter
         return counter(*named, metric.labels)
     if metric.kind is Kind.GAUGE:
-        return Gauge(*named)
+        gauge: Any = Gauge
+        return gauge(*named, metric.labels)
     return Histogram(*named, boundaries=list(metric.buckets))
 
 

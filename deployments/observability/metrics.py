@@ -44,8 +44,8 @@ def _counter(name: str, meaning: str, *labels: str) -> Metric:
     return Metric(f"foredraft_{name}_total", Kind.COUNTER, meaning, labels)
 
 
-def _gauge(name: str, meaning: str) -> Metric:
-    return Metric(f"foredraft_{name}", Kind.GAUGE, meaning)
+def _gauge(name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(f"foredraft_{name}", Kind.GAUGE, meaning, labels)
 
 
 def _seconds(name: str, meaning: str, first: float) -> Metric:
@@ -99,6 +99,11 @@ INGRESS = (
     _gauge("draft_length", "The draft length last chosen, 0 for plain decoding."),
     _gauge("acceptance_rate", "Share of the last observed draft positions that was accepted."),
     _gauge("acceptance_alarm", "-1 where that share is below its band, 1 above, else 0."),
+    _gauge("canary_share", "Share of the sessions that a canary drafts for."),
+    _gauge("canary_outcome", "1 where a canary was promoted, -1 where it was rolled back, else 0."),
+    _gauge("canary_sessions", "Sessions of a trial, stable or canary.", "arm"),
+    _gauge("canary_accepted_per_round", "Their accepted tokens per round.", "arm"),
+    _gauge("canary_tokens_per_second", "Their tokens per second.", "arm"),
 )
 
 # By the key of a service's stats().

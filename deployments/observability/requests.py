@@ -44,8 +44,14 @@ class RequestMetrics:
 
     def __init__(self, band: BandConfig, sinks: Sequence[Sink]) -> None:
         self._sinks = sinks
+        self._band = band
         self._watch = AcceptanceWatch(band)
         self._alarm = Alarm.WITHIN
+
+    def watch(self, band: BandConfig) -> None:
+        """Watch another band from now on, if it is another."""
+        if band != self._band:
+            self._band, self._watch = band, AcceptanceWatch(band)
 
     def ended(self, prompt_tokens: int, ended: Ended) -> None:
         """Count a session that ended."""

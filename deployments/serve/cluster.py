@@ -8,7 +8,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from deployments.config import ServeFile, located
 from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
+from deployments.serve.deploying import deploy, wait_until_deployed
 from deployments.serve.platform import (
     call_every_replica,
-    deploy_file,
     deployment_failures,
-    is_starting,
     prepare_environment,
     require_token,
     started_here,
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
 _START_TIMEOUT_S = 180.0
 # What a drain may take beyond its grace period.
 _DRAIN_MARGIN_S = 5.0
-_POLL_S = 0.25
+
+# Starts a file's application on the cluster that this process is connected to.
+Start = Callable[[ServeFile], "DeploymentHandle[Any]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,12 @@ class RunningCluster:
 
 
 @contextmanager
-def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningCluster]:
-    """Deploy the file's application, yield when it is ready; start Ray first if none is running.
+def running(
+    file: ServeFile, temp_dir: str | None = None, start: Start | None = None
+) -> Iterator[RunningCluster]:
+    """Start the file's application, yield when it is ready; start Ray first if none is running.
 
+    start is `started` or `deployed`; by default the quicker one that the file can be started by.
     On exit the requests under way get the ingress's drain_s to end; then the application is
     deleted and, if Ray was started here, Ray is shut down: whatever else runs on a cluster that was
     there before is left alone. Raises ConfigError for what cannot be started, before anything is,
@@ -73,20 +77,12 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
     import ray
     from ray import serve
 
-    from deployments.app import build
-
     connected = ray.is_initialized()
-    if connected and entry.autoscaling_policy is not None:
-        raise ConfigError(
-            "autoscaling_policy: on a cluster that runs already use `serve deploy FILE`, which "
-            "replaces what was deployed from files before",
-            param="autoscaling_policy",
-        )
     if not connected:
         require_token()
         # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
         ray.init(include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
-    deployed = False
+    placed = False
     try:
         status = serve.status()
         check_ports(file, proxies=bool(status.proxies))
@@ -99,17 +95,9 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
             http_options=http.model_dump(mode="json", exclude_none=True),
             logging_config=logs,
         )
-        deployed = True
+        placed = True
         try:
-            if entry.autoscaling_policy is None:
-                handle = serve.run(
-                    build(entry.args.model_dump()),
-                    name=entry.name,
-                    route_prefix=entry.route_prefix,
-                    logging_config=logs,
-                )
-            else:
-                handle = _deployed(file)
+            handle = (start or _starting(file))(file)
         except RuntimeError as error:
             failures = deployment_failures(entry.name)
             raise Unavailable("; ".join(failures) or str(error)) from None
@@ -124,40 +112,60 @@ def running(file: ServeFile, temp_dir: str | None = None) -> Iterator[RunningClu
     finally:
         if not connected and started_here():
             serve.shutdown()
-        elif deployed:
+        elif placed:
             serve.delete(entry.name)
         if not connected:
             ray.shutdown()
 
 
-def _deployed(file: ServeFile) -> DeploymentHandle[Any]:
-    """Deploy a file with an autoscaling policy; return the application's handle once it runs.
+def _starting(file: ServeFile) -> Start:
+    """Return the quickest way to start a file: serve.run takes no autoscaling policy."""
+    return started if file.application.autoscaling_policy is None else deployed
 
-    Raise RuntimeError when it fails, or does not run within three minutes.
+
+def started(file: ServeFile) -> DeploymentHandle[Any]:
+    """Start a file's application, not to be updated; return its handle once it runs.
+
+    Raise RuntimeError when it fails.
     """
     from ray import serve
 
+    from deployments.app import build
+
+    entry = file.application
+    return serve.run(
+        build(entry.args.model_dump()),
+        name=entry.name,
+        route_prefix=entry.route_prefix,
+        logging_config=file.logging_config.model_dump(),
+    )
+
+
+def deployed(file: ServeFile) -> DeploymentHandle[Any]:
+    """Deploy a file, as `foredraft deploy` does later ones; return the application's handle.
+
+    Raise Unavailable when it fails, or does not run within three minutes.
+    """
+    from ray import serve
+
+    deploy(file)
     name = file.application.name
-    deploy_file(file.model_dump(mode="json", exclude_none=True))
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while is_starting(name) and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
-    if serve.status().applications[name].status != "RUNNING":
-        raise RuntimeError(f"the application {name} does not run")
+    wait_until_deployed(name, _START_TIMEOUT_S)
     return serve.get_app_handle(name)
 
 
 def check_ports(file: ServeFile, proxies: bool = False) -> None:
-    """Raise ConfigError unless every HTTP address of a file can be listened on.
+    """Raise ConfigError unless every address of a file can be listened on.
 
     proxies says that Serve's are there already. The ingress listens where its replica is: here,
     where this is the one node.
     """
-    http, direct = file.http_options, file.application.args.ingress.direct
+    http, ingress = file.http_options, file.application.args.ingress
     if file.proxy_location != "Disabled" and not proxies:
         check_port(http.host, http.port, "http_options")
-    if direct is not None and direct.port:
-        check_port(direct.host, direct.port, "ingress.direct")
+    for name, door in (("grpc", ingress.grpc), ("direct", ingress.direct)):
+        if door is not None and door.port:
+            check_port(door.host, door.port, f"ingress.{name}")
 
 
 def check_port(host: str, port: int, param: str) -> None:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_RUNNING_S = 2.0
+# Between two looks at whether this replica is being stopped.
+_STOPPING_S = 0.1
+
 # Ray runs its workers at nice 15 by default, which starves decoding beside any load.
 # Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
 ENVIRONMENT = {
@@ -174,6 +178,31 @@ async def is_introduced(address: str) -> bool:
     return await asyncio.to_thread(remembered, f"foredraft-drafter {address}") is not None
 
 
+class ClusterMemory:
+    """What the whole cluster keeps under names: deployments.canary.trial.Board."""
+
+    def put(self, name: str, value: bytes) -> None:
+        """Keep a value, in place of what was kept."""
+        remember(name, value)
+
+    def get(self, name: str) -> bytes | None:
+        """Return what is kept under a name, None for nothing."""
+        return remembered(name)
+
+    def claim(self, name: str, value: bytes = b"") -> bool:
+        """Keep a value unless there is one already; return whether there was none."""
+        from ray.experimental import internal_kv
+
+        return not internal_kv._internal_kv_put(name, value, overwrite=False)
+
+    def below(self, prefix: str) -> list[bytes]:
+        """Return all that is kept under names that begin so."""
+        from ray.experimental import internal_kv
+
+        found = (remembered(name.decode()) for name in internal_kv._internal_kv_list(prefix))
+        return [value for value in found if value is not None]
+
+
 def _core_worker() -> Any:
     from ray._private import worker
 
@@ -241,18 +270,73 @@ async def choose_address(handle: DeploymentHandle[Any], timeout_s: float = 2.0) 
     return str(metadata["grpc"])
 
 
-def deploy_file(values: dict[str, Any]) -> None:
-    """Deploy a Serve config file's values, as `serve deploy` does; returns before it runs.
+def own_config() -> Any:
+    """Return what this replica was deployed with as its user_config; call it inside one.
 
-    Every other application that was deployed from a file is deleted. serve.run takes no
-    application-level autoscaling policy.
+    Serve hands it to `reconfigure` once the replica is made, and needs it made to do so.
+    """
+    from ray.serve.context import _get_internal_replica_context
+
+    context = _get_internal_replica_context()
+    assert context is not None
+    return context._deployment_config.user_config
+
+
+async def is_running(handle: DeploymentHandle[Any]) -> bool:
+    """Return whether a deployment, which is to have replicas, has one that runs."""
+    try:
+        await choose_address(handle, _RUNNING_S)
+    except Unavailable:
+        return False
+    return True
+
+
+async def stopping() -> None:
+    """Return when Serve stops this replica; it says so only to its own servers, and at the end."""
+    while not _is_stopping():  # noqa: ASYNC110 - Serve has no event for it
+        await asyncio.sleep(_STOPPING_S)
+
+
+def _is_stopping() -> bool:
+    from ray._private import worker
+
+    actor: Any = worker.global_worker.actors[_core_worker().get_actor_id()]
+    return bool(actor._replica_impl._shutting_down)
+
+
+def application_name() -> str:
+    """Return the name of the application that this replica is a part of."""
+    from ray import serve
+
+    return serve.get_replica_context().app_name
+
+
+def deploy_file(values: dict[str, Any]) -> None:
+    """Deploy a Serve config file's values beside what other files deployed; returns before it runs.
+
+    serve.run takes no application-level autoscaling policy. Serve deletes what a new file lacks:
+    so it gets the other applications again, as they are.
     """
     from ray.serve.context import _get_global_client
     from ray.serve.schema import ServeDeploySchema
 
     client = _get_global_client()
     assert client is not None
+    own = {application["name"] for application in values["applications"]}
+    others = [each for name, each in deployed_applications().items() if name not in own]
+    values = values | {"applications": [*others, *values["applications"]]}
     client.deploy_apps(ServeDeploySchema.model_validate(values))
+
+
+def deployed_applications() -> dict[str, dict[str, Any]]:
+    """Return the applications that were deployed from files, as those had them, by name."""
+    from ray.serve.context import _get_global_client
+
+    client = _get_global_client()
+    assert client is not None
+    found: dict[str, dict[str, Any]] = client.get_serve_details()["applications"]
+    configs = {name: each["deployed_app_config"] for name, each in found.items()}
+    return {name: config for name, config in configs.items() if config}
 
 
 def is_starting(application: str) -> bool:

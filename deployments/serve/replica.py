@@ -11,11 +11,12 @@ from typing import Any
 
 import ray
 
-from deployments.config import TensorConfig
 from deployments.observability.export import export_stats
+from deployments.serve.parts import DrafterReplica, VerifierReplica
 from deployments.serve.platform import (
     introduce_drafter,
     is_introduced,
+    own_config,
     pin,
     prepare_replica,
     session_token,
@@ -23,46 +24,45 @@ from deployments.serve.platform import (
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
-from foredraft.rpc.config import LinkConfig
 from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
+from foredraft.strict import parse
 from foredraft.types import ModelInfo
+from verifier_service.config import VerifierConfig
 
 log = logging.getLogger(__name__)
+
+
+_KINDS: dict[str, type[DrafterReplica | VerifierReplica]] = {
+    "drafter_service": DrafterReplica,
+    "verifier_service": VerifierReplica,
+}
 
 
 class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
 
-    package is "drafter_service" or "verifier_service"; config is its own validated configuration,
-    tensors that of the carrier of large tensors, link that of the drafters, which a verifier asks
-    itself.
+    package is "drafter_service" or "verifier_service".
     """
 
-    async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self,
-        package: str,
-        config: Any,
-        pin_cpus: tuple[int, ...],
-        drain_s: float,
-        tensors: TensorConfig,
-        link: LinkConfig,
-    ) -> None:
+    async def __init__(self, package: str) -> None:  # type: ignore[misc]  # Serve awaits it
         # Imported by name and here: the process that builds the application must not load torch.
         server = import_module(f"{package}.server")
+        self._kind = _KINDS[package]
+        given = parse(self._kind, own_config())
         prepare_replica()
-        pin(pin_cpus)
+        pin(given.pin_cpus)
         # One interface only: the address that the cluster knows this node by.
         self._host = ray.util.get_node_ip_address()
-        self._drain_s = drain_s
-        config = config.model_copy(update={"host": self._host})
-        self._tensors = carrier = ObjectStore(tensors)
+        self._drain_s = given.drain_s
+        config = given.service.model_copy(update={"host": self._host})
+        self._tensors = carrier = ObjectStore(given.tensors)
         token = token_in(config.token_file) or session_token()
         parts: dict[str, Any] = {"carrier": carrier, "token": token}
-        if package == "verifier_service":
+        if isinstance(config, VerifierConfig):
             transport = transport_of(config.mtls, Role.VERIFIER)
             parts["connect"] = partial(
-                DrafterClient, carrier=carrier, link=link, transport=transport, token=token
+                DrafterClient, carrier=carrier, link=given.link, transport=transport, token=token
             )
             parts["permits"] = is_introduced
             if config.tensor_parallel > 1:
@@ -72,6 +72,10 @@ class ModelServiceReplica:
             introduce_drafter(self.record_replica_metadata()["grpc"])
         self._watch = asyncio.create_task(self._exit_when_broken())
         self._export = asyncio.create_task(export_stats(package, self._server.stats))
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Take over what needs no new process; Serve calls this at the start, too."""
+        self._drain_s = parse(self._kind, user_config).drain_s
 
     def describe(self) -> None:
         """Exists to be routed to: choosing a replica for it chooses the session's home."""

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import ray
 
-from deployments.config import TensorConfig
+from deployments.pools import TensorConfig
 from deployments.serve.platform import cluster_secret, fetch_bytes, object_content
 from foredraft.errors import TensorLost
 from foredraft.tensors.carrier import is_same_node, is_same_store

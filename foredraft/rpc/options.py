@@ -21,14 +21,16 @@ def channel_options(keepalive_ms: int, timeout_ms: int) -> Options:
     )
 
 
-def server_options(keepalive_ms: int, timeout_ms: int) -> Options:
-    """Return the options of a server, whose clients ping every keepalive_ms, too."""
+def server_options(keepalive_ms: int, timeout_ms: int, shared: bool = False) -> Options:
+    """Return the options of a server, whose clients ping every keepalive_ms, too.
+
+    Unless its port is shared, a second server on it is an error.
+    """
     return (
         *_both_ends(keepalive_ms, timeout_ms),
         # By default a server ends connections with more than one ping in five minutes.
         ("grpc.http2.min_ping_interval_without_data_ms", keepalive_ms // 2),
-        # A second server on the port is an error.
-        ("grpc.so_reuseport", 0),
+        ("grpc.so_reuseport", int(shared)),
     )
 
 
@@ -51,4 +53,4 @@ _DOOR_TIMEOUT_MS = 5_000
 
 CHANNEL = channel_options(KEEPALIVE_MS, PING_TIMEOUT_MS)
 SERVER = server_options(KEEPALIVE_MS, PING_TIMEOUT_MS)
-DOOR = server_options(_DOOR_KEEPALIVE_MS, _DOOR_TIMEOUT_MS)
+DOOR = server_options(_DOOR_KEEPALIVE_MS, _DOOR_TIMEOUT_MS, shared=True)

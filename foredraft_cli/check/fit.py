@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from deployments.config import ForedraftConfig, PoolConfig, ScaledPoolConfig
+from deployments.config import ForedraftConfig
+from deployments.pools import PoolConfig, ScaledPoolConfig
 from foredraft_cli.check.fault import Fault
 
 # Labels that files do not have.
@@ -39,9 +40,12 @@ class Reserved(NamedTuple):
 def reserved(config: ForedraftConfig) -> list[Reserved]:
     """Return what all replicas reserve, where pools are scaled at their most."""
     ranks = config.verifier.service.tensor_parallel
+    canary = config.drafter.canary
+    canaries = 0 if canary is None else canary.num_replicas
     return [
         _pool("ingress", config.ingress, config.ingress.num_replicas),
         _pool("drafter", config.drafter, _most(config.drafter)),
+        _pool("drafter.canary", config.drafter, canaries),
         _pool("verifier", config.verifier, _most(config.verifier) * ranks),
     ]
 
@@ -50,7 +54,8 @@ def misfits(pools: Sequence[Reserved], nodes: Sequence[Node]) -> Iterator[Fault]
     """Yield a fault for each pool that has no place behind those before it."""
     free = [node.resources for node in nodes]
     # What needs GPUs has the fewest places.
-    for pool in sorted(pools, key=lambda one: max(one.bundles), reverse=True):
+    reserving = [pool for pool in pools if pool.bundles]
+    for pool in sorted(reserving, key=lambda one: max(one.bundles), reverse=True):
         allowed = [at for at, node in enumerate(nodes) if is_chosen(pool.labels, node.labels)]
         if not allowed:
             told = ", ".join(f"{key}: {value}" for key, value in pool.labels.items())

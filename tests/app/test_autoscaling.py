@@ -1,129 +1,52 @@
-"""Both pools scaled by the policy on a real cluster: with the load, with reasons, the same text."""
+"""Both pools follow a load that rises and falls on a real cluster: with reasons, the same texts."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 import yaml
 
-from deployments.config import EMBEDDED_FILE, ROOT
-from tests.app.test_serve_command import serving
-from tests.support.cluster import free_port, pids
+from bench.ramp.arrivals import Phase
+from bench.ramp.run import RampPlan, measure
+from deployments.autoscaling.signals import PoolName
+from deployments.config import RAMP_FILE, ServeFile, read
+from foredraft_cli.status import of_connected
+from tests.support.cluster import free_port
 
-PROMPT = "def area(width, height):\n"
-_QUICK = {"up_hold_s": 1, "down_hold_s": 4}
-_MOST_S = 60.0
+# Shorter than the command's: until the pools have followed, no longer.
+PLAN = RampPlan(phases=(Phase(0.6, 14), Phase(2.4, 24), Phase(0.5, 28)))
 
 
-def configuration(folder: Path, port: int) -> Path:
-    values = yaml.safe_load(EMBEDDED_FILE.read_text())
+def configuration(folder: Path) -> ServeFile:
+    values = yaml.safe_load(RAMP_FILE.read_text())
     [entry] = values["applications"]
-    entry["name"] = "scaled"
-    entry["autoscaling_policy"] = {
-        "policy_function": "deployments.autoscaling.serve_policy:ScalingPolicy",
-        "policy_kwargs": {
-            "policy": "goodput",
-            "interval_s": 0.5,
-            "warm_up_s": 2,
-            "drafter_steps": _QUICK,
-            "verifier_steps": _QUICK,
-            # A drafter of this machine is a core of two: here it has to be wanted at any load.
-            "goodput": {"price": 0.01, "spare_busy": 1.0, "probe_s": 0},
-        },
-    }
-    args = entry["args"]
-    args["ingress"]["direct"]["port"] = port
-    args["drafter"]["autoscaling"] = {"min_replicas": 0, "max_replicas": 1}
-    args["verifier"]["autoscaling"] = {"min_replicas": 1, "max_replicas": 2}
+    entry["args"]["ingress"]["direct"]["port"] = free_port()
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(values))
-    return file
-
-
-def replicas(pool: str) -> int:
-    return len(pids(f"ray::ServeReplica:scaled:{pool}"))
-
-
-async def comes(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_MOST_S):
-        while not holds():
-            await asyncio.sleep(0.25)
-
-
-async def tokens(http: aiohttp.ClientSession, url: str, count: int) -> list[int]:
-    body = {
-        "prompt": PROMPT,
-        "max_tokens": count,
-        "temperature": 0.8,
-        "seed": 5,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
-    async with http.post(f"{url}/v1/completions", json=body) as answer:
-        found: dict[str, Any] = await answer.json()
-        assert answer.status == 200, found
-        ids: list[int] = found["choices"][0]["token_ids"]
-        return ids
-
-
-def status() -> dict[str, Any]:
-    """What `foredraft status` says of the newest cluster."""
-    code = "from foredraft_cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "status", "--json"], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
-    [found] = json.loads(done.stdout[done.stdout.index("[\n") :])
-    return dict(found)
-
-
-def decisions(pool: str) -> list[str]:
-    """What the policy said of a pool, in the controllers' logs of the last cluster."""
-    logs = Path("/tmp/ray/session_latest/logs/serve").glob("controller_*.log")
-    lines = [line for log in logs for line in log.read_text().splitlines()]
-    return [line for line in lines if f"autoscaling {pool}: " in line]
+    return read(file)
 
 
 @pytest.mark.slow
 async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    stop = asyncio.Event()
-    texts: list[list[int]] = []
+    shown: list[dict[str, Any]] = []
 
-    async def client(http: aiohttp.ClientSession) -> None:
-        while not stop.is_set():
-            texts.append(await tokens(http, url, 200))
+    def say(_: str) -> None:
+        shown.extend(of_connected())
 
-    with serving(configuration(tmp_path, port)):
-        async with aiohttp.ClientSession() as http:
-            assert (replicas("drafter"), replicas("verifier")) == (0, 1)
-            alone = await tokens(http, url, 200)
-            clients = [asyncio.create_task(client(http)) for _ in range(8)]
-            await comes(lambda: replicas("drafter") == 1)
-            await comes(lambda: replicas("verifier") == 2)
-            told = await asyncio.to_thread(status)
-            stop.set()
-            await asyncio.gather(*clients)
-            await comes(lambda: replicas("drafter") == 0)
-            await comes(lambda: replicas("verifier") == 1)
-            again = await tokens(http, url, 200)
-    assert texts and all(text == alone for text in (*texts, again))
-    assert told["application"] == "scaled" and set(told["pools"]) == {
-        "ingress",
-        "drafter",
-        "verifier",
-    }
-    assert told["decisions"]["verifier"]["target"] == 2
-    drafter, verifier = decisions("drafter"), decisions("verifier")
-    assert any("0 -> 1" in line and "a draft has" in line for line in drafter), drafter
-    assert any("no rounds" in line for line in drafter)
-    assert any("1 -> 2" in line and "busy needs" in line for line in verifier), verifier
+    ramp = await measure(configuration(tmp_path), PLAN, say)
+    assert ramp.numbers(PoolName.DRAFTER) == [0, 1, 2, 1, 0]
+    assert ramp.numbers(PoolName.VERIFIER) == [1, 2, 1]
+    assert ramp.identical == len(ramp.answers) > 80
+    reasons = {(one.pool, one.before, one.target): one.reason for one in ramp.changes}
+    assert "a draft has" in reasons["drafter", 0, 1]
+    assert "number 2 adds" in reasons["drafter", 1, 2]
+    assert "no rounds" in reasons["drafter", 1, 0]
+    assert " needs 1." in reasons["verifier", 1, 2]
+    # What `foredraft status` says at the load's end.
+    [status] = shown
+    assert status["application"] == "ramp" and status["status"] == "RUNNING"
+    assert {"ingress", "drafter", "verifier"} <= set(status["pools"])
+    assert status["decisions"]["verifier"]["target"] in (1, 2)
+    assert [change["pool"] for change in status["changes"]][:3]

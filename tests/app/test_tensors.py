@@ -13,7 +13,8 @@ import pytest
 import ray
 import torch
 
-from deployments.config import ServeFile, TensorConfig
+from deployments.config import ServeFile
+from deployments.pools import TensorConfig
 from deployments.serve.cluster import RunningCluster, running
 from deployments.serve.platform import object_content
 from deployments.serve.tensors import ObjectStore

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from fastapi import FastAPI
 
+from deployments.canary.arms import OneArm
 from deployments.ingress.doors.admission import Admission
 from deployments.ingress.doors.install import install
 from deployments.ingress.doors.keys import Key
@@ -63,7 +64,7 @@ class Planted:
             MODEL,
             TOKENIZER,
             self.config,
-            self.drafter,
+            OneArm(self.drafter),
             self.verifier,
             lambda *_: None,
         )

@@ -19,6 +19,7 @@ from deployments.ingress.openai.routes import application, handlers
 from deployments.ingress.rpc.config import TlsConfig
 from foredraft.errors import ConfigError
 from tests.support.certificates import write_certificates
+from tests.support.cluster import free_port
 from tests.support.orchestrator.peers import ScriptedVerifier, continuation
 from tests.support.waiting import eventually
 from tests.unit.ingress.test_routes import TOKENIZER, TOKENIZER_FILE, generations
@@ -160,3 +161,47 @@ async def test_streams_end_with_an_error_event_when_the_server_stops() -> None:
         lines = [line async for line in answer.content if line.strip()]
     assert b"the server is stopping" in lines[-1] or b"the server is stopping" in lines[-2]
     await eventually(lambda: not verifier.live)
+
+
+async def test_a_successor_takes_the_port_over_and_no_request_is_lost() -> None:
+    def server(port: int) -> DirectServer:
+        app = application(handlers(generations(ScriptedVerifier()), TOKENIZER_FILE), health)
+        return DirectServer(app, DirectConfig(port=port), 64)
+
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/v1/completions"
+    old, new = server(port), server(port)
+    await old.start()
+    statuses: list[int] = []
+    stop = asyncio.Event()
+
+    async def client() -> None:
+        # With connections that are kept open, and with new ones.
+        async with aiohttp.ClientSession() as http:
+            while not stop.is_set():
+                async with http.post(url, json=BODY) as answer:
+                    await answer.read()
+                statuses.append(answer.status)
+
+    async with aiohttp.ClientSession() as http:
+        async with http.post(url, json=BODY) as answer:
+            assert "close" not in answer.headers.get("connection", "")
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(8):
+                clients.create_task(client())
+            await eventually(lambda: len(statuses) > 20)
+            await new.start()
+            handing_over = asyncio.create_task(old.hand_over(1.0, 5.0))
+            # The connection from before is answered once more, and closed.
+            await eventually(lambda: len(statuses) > 60)
+            async with http.post(url, json=BODY) as answer:
+                assert (answer.status, answer.headers["connection"]) == (200, "close")
+            async with http.post(url, json=BODY) as answer:
+                assert "close" not in answer.headers.get("connection", "")
+            await handing_over
+            await old.stop()
+            seen = len(statuses)
+            await eventually(lambda: len(statuses) > seen + 20)
+            stop.set()
+    await new.stop()
+    assert set(statuses) == {200}

@@ -139,9 +139,10 @@ class Goodput:
         bought = 0
         while bought < most and added_s(bought) > 0 and added_s(bought) >= least_s:
             bought += 1
+        last = f"number {bought} adds {added_s(bought - 1):.0f} tokens/s, " if bought else ""
         reason = (
             f"{rounds_s:.0f} rounds/s, a draft has {state.kept:.2f} tokens, a drafter makes "
-            f"{in_time_s:.0f} drafts/s in time: one more adds {added_s(bought):.0f} tokens/s, its "
-            f"price is {least_s:.0f}"
+            f"{in_time_s:.0f} drafts/s in time: {last}one more {added_s(bought):.0f}, and has to "
+            f"add {least_s:.0f}"
         )
         return Wish(max(pool.least, bought), reason)

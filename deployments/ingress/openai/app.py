@@ -16,7 +16,8 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
-from deployments.config import DrafterPool, ForedraftConfig, IngressConfig, VerifierPool
+from deployments.canary.routing import Place, Routing
+from deployments.config import ForedraftConfig
 from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.doors import install as doors
 from deployments.ingress.doors.admission import Admission
@@ -34,12 +35,26 @@ from deployments.observability.metrics import INGRESS
 from deployments.observability.requests import Counting, RequestMetrics, both
 from deployments.observability.scrape import Scrape
 from deployments.observability.tracing import TraceParent, Traces
+from deployments.pools import DrafterPool, IngressConfig, VerifierPool
 from deployments.preflight import check_tokenizer
-from deployments.serve.platform import choose_address, pin, prepare_replica, session_token
+from deployments.serve.deploying import settle
+from deployments.serve.parts import QUIET_S
+from deployments.serve.platform import (
+    ClusterMemory,
+    application_name,
+    choose_address,
+    is_running,
+    own_config,
+    pin,
+    prepare_replica,
+    session_token,
+    stopping,
+)
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
 from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
+from foredraft.strict import parse
 from foredraft.types import ModelInfo
 from orchestrator.session.compatibility import why_incompatible
 from verifier_service.client import VerifierClient
@@ -52,8 +67,12 @@ class Ingress:
     """Serves the routes in a replica; its target is whatever the verifiers serve at its start."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, config: ForedraftConfig, drafters: DeploymentHandle, verifiers: DeploymentHandle
+        self,
+        drafters: DeploymentHandle,
+        canaries: DeploymentHandle,
+        verifiers: DeploymentHandle,
     ) -> None:
+        config = parse(ForedraftConfig, own_config())
         prepare_replica()
         pin(config.ingress.pin_cpus)
         self._instance = uuid.uuid4().hex
@@ -66,21 +85,29 @@ class Ingress:
         self._origins = config.ingress.cors_origins
         self._playground = config.ingress.playground
         self._scrape = Scrape(INGRESS)
-        metrics = RequestMetrics(config.ingress.acceptance, (self._scrape, Export(INGRESS)))
+        self._drain_s = config.ingress.drain_s
+        sinks = (self._scrape, Export(INGRESS))
+        self._metrics = RequestMetrics(config.ingress.acceptance, sinks)
         self._provider = provider_of(config.ingress.tracing)
-        ended: Counting = metrics.ended
+        ended: Counting = self._metrics.ended
         if self._provider is not None:
             ended = both(ended, Traces(config.name, self._provider).ended)
+        application = application_name()
         transport = transport_of(config.mtls, Role.ORCHESTRATOR)
+        drafting = partial(DrafterClient, transport=transport, **_dialling(config.drafter))
+        self._routing = Routing(
+            PinnedReplicas(partial(choose_address, drafters), drafting),
+            PinnedReplicas(partial(choose_address, canaries), drafting),
+            partial(is_running, canaries),
+            partial(settle, application),
+            Place(application, self._instance, ClusterMemory(), sinks),
+        )
         self._generations = Generations(
             config.name,
             target,
             Tokenizer.from_file(str(config.tokenizer_file)),
             config.orchestrator,
-            PinnedReplicas(
-                partial(choose_address, drafters),
-                partial(DrafterClient, transport=transport, **_dialling(config.drafter)),
-            ),
+            self._routing.arms,
             PinnedReplicas(
                 partial(choose_address, verifiers),
                 partial(VerifierClient, transport=transport, **_dialling(config.verifier)),
@@ -91,6 +118,7 @@ class Ingress:
         self._app = self._made()
         self._rpc = await self._listen(config.ingress.grpc)
         self._direct = await self._listen_directly(config.ingress)
+        self._leaving = asyncio.create_task(self._leave())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Return the app, once the replica is made."""
@@ -109,6 +137,15 @@ class Ingress:
         """Return what /health calls this replica, so that one can know whose answer that is."""
         return self._instance
 
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Take over what needs no new process; Serve calls this at the start, too."""
+        config = parse(ForedraftConfig, user_config)
+        self._generations.config = config.orchestrator
+        self._routing.follow(config.drafter)
+        self._generations.arms = self._routing.arms
+        self._metrics.watch(config.ingress.acceptance)
+        self._drain_s = config.ingress.drain_s
+
     async def drain(self, grace_s: float) -> None:
         """Take no new requests; return when those under way have ended, at the latest then."""
         if self._rpc is not None:
@@ -119,6 +156,24 @@ class Ingress:
                 await door.stop()
         if self._provider is not None:
             await asyncio.to_thread(self._provider.shutdown)
+
+    async def _leave(self) -> None:
+        """Leave to the ingress that takes over: not ready first, then without new connections."""
+        await stopping()
+        if not self._generations.stopping.ready:
+            return  # drained already
+        self._generations.stopping.ready = False
+        until = time.monotonic() + self._drain_s
+        if self._rpc is not None:
+            await self._rpc.leave()
+            await self._rpc.hand_over(self._drain_s + QUIET_S)
+        if self._direct is not None:
+            await self._direct.hand_over(QUIET_S, self._drain_s)
+        await self.drain(max(0.0, until - time.monotonic()))
+
+    async def __del__(self) -> None:
+        """Serve awaits this when the replica stops and none of its own requests is under way."""
+        await self._leaving
 
     async def _listen(self, config: RpcConfig | None) -> RpcServer | None:
         if config is None:
@@ -140,6 +195,7 @@ class Ingress:
             await self._handles["drafter"].die.remote()
 
     async def _health(self) -> dict[str, Any] | None:
+        self._generations.stopping.check_ready()
         verifier, drafter = await asyncio.gather(self._status("verifier"), self._status("drafter"))
         if verifier is None:
             return None

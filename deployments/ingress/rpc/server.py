@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import grpc
@@ -27,6 +28,8 @@ class RpcServer:
 
     def __init__(self, calls: Calls, config: RpcConfig) -> None:
         self._config = config
+        # Its port is shared: an updated ingress listens before the one that it replaces has ended,
+        # and several may listen at once.
         self._server = grpc.aio.server(options=options.DOOR)
         servicer = GenerationServicer(calls)
         generation_pb2_grpc.add_GenerationServiceServicer_to_server(servicer, self._server)
@@ -58,6 +61,10 @@ class RpcServer:
     async def leave(self) -> None:
         """Say NOT_SERVING from now on, so that nobody sends more."""
         await self._health.enter_graceful_shutdown()
+
+    async def hand_over(self, seconds: float) -> None:
+        """Take no new connections and calls; those under way have so many seconds to end."""
+        self._handing_over = asyncio.create_task(self._server.stop(seconds))
 
     async def stop(self) -> None:
         """End what is still under way."""

@@ -16,14 +16,23 @@ _CLOSE_S = 1.0
 
 
 class Stopping:
-    """The streams under way, and until when they may go on once the server stops."""
+    """The streams under way, and until when they may go on once the server stops.
+
+    Before it stops, a server that others take over from is not ready any more, and still answers.
+    """
 
     def __init__(self) -> None:
+        self.ready = True
         self._until: float | None = None
         self._under_way = 0
         self._waiting: set[asyncio.Timeout] = set()
         self._empty = asyncio.Event()
         self._empty.set()
+
+    def check_ready(self) -> None:
+        """Raise Unavailable once the server is not to be sent requests any more."""
+        if not self.ready:
+            raise Unavailable("the server is stopping")
 
     def check(self) -> None:
         """Raise Unavailable once the server stops."""
@@ -62,6 +71,7 @@ class Stopping:
 
         What still is after grace_s seconds ends with Unavailable.
         """
+        self.ready = False
         self._until = asyncio.get_running_loop().time() + grace_s
         for scope in self._waiting:
             scope.reschedule(self._until)

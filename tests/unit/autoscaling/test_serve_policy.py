@@ -177,7 +177,7 @@ def test_the_newest_decisions_are_kept(kept: dict[str, bytes]) -> None:
     cluster = Cluster()
     cluster.verifier["busy"] = 1.2
     cluster.run(12)
-    found = json.loads(kept["foredraft:autoscaling:foredraft"])
+    found = json.loads(kept["foredraft:autoscaling:foredraft"])["newest"]
     assert found["verifier"]["target"] == 2 and "busy needs" in found["verifier"]["reason"]
     assert set(found) == {"drafter", "verifier"}
 

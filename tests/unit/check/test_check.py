@@ -65,8 +65,20 @@ PLANTED: list[tuple[Path, str, Any, str, str]] = [
     (SERVE, f"{_A}.orchestrator.adl.name", "best", f"{_A}.orchestrator.adl", "goodput"),
     (SERVE, f"{_A}.ingress.num_replicas", 0, f"{_A}.ingress.num_replicas", "greater"),
     (SERVE, f"{_A}.ingress.num_cpu", 1, f"{_A}.ingress.num_cpu", "unknown key"),
-    (SERVE, f"{_A}.ingress.direct", {"port": 8000}, f"{_A}.ingress", "num_replicas 1"),
-    (SERVE, f"{_A}.ingress.grpc", {"port": 8001}, f"{_A}.ingress", "num_replicas 1"),
+    (
+        SERVE,
+        f"{_A}.drafter.canary",
+        {"share": 1.5, "service": {"model": "models/embedded/drafter"}},
+        f"{_A}.drafter.canary.share",
+        "less than 1",
+    ),
+    (
+        SERVE,
+        f"{_A}.drafter.canary",
+        {"service": {"model": "models/embedded/drafter", "modle": 1}},
+        f"{_A}.drafter.canary.service.modle",
+        "unknown key",
+    ),
     (
         SERVE,
         f"{_A}.verifier.autoscaling.min_replicas",

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from deployments.canary.arms import OneArm
 from deployments.ingress.doors.admission import Admission
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.routes import Handlers, application, handlers
@@ -42,7 +43,7 @@ def traced(provider: TracerProvider) -> Handlers:
         MODEL,
         TOKENIZER,
         config(),
-        ScriptedDrafter(),
+        OneArm(ScriptedDrafter()),
         ScriptedVerifier(),
         traces.ended,
     )

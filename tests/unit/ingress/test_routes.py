@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from tokenizers import Tokenizer
 
+from deployments.canary.arms import OneArm
 from deployments.config import model_path
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.prompts import Prompts
@@ -37,9 +38,8 @@ PROMPT = [3, 1, 4, 1, 5]
 def generations(verifier: ScriptedVerifier, ends: tuple[int, ...] = ()) -> Generations:
     target = replace(MODEL, eos_token_ids=ends)
     verifier.model = target
-    return Generations(
-        "scripted", target, TOKENIZER, config(), ScriptedDrafter(), verifier, lambda *_: None
-    )
+    arms = OneArm(ScriptedDrafter())
+    return Generations("scripted", target, TOKENIZER, config(), arms, verifier, lambda *_: None)
 
 
 @asynccontextmanager

@@ -1,0 +1,133 @@
+"""`foredraft bench rolling`: changes go live under load, and nobody may notice."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.load.traffic import connect
+from bench.rolling.load import Clients, Question, Tally
+from bench.rolling.updates import CHANGES, updates
+from deployments.config import ServeFile
+from deployments.serve.cluster import deployed, running
+from deployments.serve.deploying import deploy, deployed_changes, wait_until_deployed
+from foredraft.client import CompletionClient
+from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
+
+_TIMEOUT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class RollingPlan:
+    """The load and the changes; at least so many requests, and rest_s of them after a change."""
+
+    requests: int = 2000
+    clients: int = 4
+    texts: int = 8
+    max_tokens: int = 48
+    rest_s: float = 3.0
+    changes: tuple[tuple[str, dict[str, Any]], ...] = field(default=CHANGES)
+
+
+class Done(NamedTuple):
+    """A change that went live: in how many seconds, and what it did to each deployment."""
+
+    name: str
+    seconds: float
+    deployments: dict[str, str]
+    requests: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """All changes, and what came of all requests."""
+
+    changes: list[Done]
+    tally: Tally
+
+
+async def measure(file: ServeFile, plan: RollingPlan, say: Callable[[str], None]) -> Rolled:
+    """Start a file's application and roll a plan's changes; raise Unavailable where one fails."""
+    with running(file, start=deployed) as cluster:
+        return await roll(cluster.url, file, plan, say)
+
+
+async def roll(url: str, file: ServeFile, plan: RollingPlan, say: Callable[[str], None]) -> Rolled:
+    """Deploy each change of a file that runs already, under load."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with loaded(url, plan) as clients:
+            done = []
+            await asyncio.sleep(plan.rest_s)
+            for name, changed in updates(file, Path(folder), plan.changes):
+                done.append(await _deployed(name, changed, clients.tally, plan.rest_s))
+                say(str(done[-1]))
+    return Rolled(done, clients.tally)
+
+
+@asynccontextmanager
+async def loaded(url: str, plan: RollingPlan) -> AsyncIterator[Clients]:
+    """Have clients ask while this is entered, and until they have asked enough."""
+    async with connect() as http:
+        clients = Clients(http, url, await _questions(url, plan))
+        asking = asyncio.create_task(clients.run(plan.clients))
+        yield clients
+        clients.end_at(plan.requests)
+        await asking
+
+
+async def _deployed(name: str, file: ServeFile, tally: Tally, rest_s: float) -> Done:
+    """Deploy a change; the requests of a while after it count as its own."""
+    began, asked, failed = time.monotonic(), tally.requests, sum(tally.failed.values())
+    found = await asyncio.to_thread(deployed_changes, file)
+    await asyncio.to_thread(deploy, file)
+    await asyncio.to_thread(wait_until_deployed, file.application.name, _TIMEOUT_S)
+    seconds = time.monotonic() - began
+    # Those that were replaced drain behind the new ones.
+    await asyncio.sleep(rest_s)
+    requests, failures = tally.requests - asked, sum(tally.failed.values()) - failed
+    changes = {pool: str(change) for pool, change in found.items() if change != "unchanged"}
+    return Done(name, round(seconds, 1), changes, requests, failures)
+
+
+async def _questions(url: str, plan: RollingPlan) -> list[Question]:
+    """Return the questions with plain decoding's answers."""
+    found = []
+    async with CompletionClient(url) as client:
+        for index, prompt in enumerate(prompts(plan.texts)):
+            params = sampling(TEMPERATURES[index % len(TEMPERATURES)], index)
+            plain = await client.complete(prompt, params, plan.max_tokens, enabled=False)
+            found.append(Question(prompt, params, plan.max_tokens, plain.tokens))
+    return found
+
+
+def as_json(rolled: Rolled) -> dict[str, Any]:
+    """Return all of it as plain values."""
+    return {
+        "changes": [done._asdict() for done in rolled.changes],
+        **asdict(rolled.tally),
+        "different": rolled.tally.different,
+    }
+
+
+def as_markdown(rolled: Rolled) -> str:
+    """Return the changes as a table, and the sums below it."""
+    rows = [
+        f"| {done.name} | {', '.join(f'{k}: {v}' for k, v in done.deployments.items())} "
+        f"| {done.seconds:.1f} | {done.requests} | {done.failed} |"
+        for done in rolled.changes
+    ]
+    head = ["| change | deployments | s | requests | failed |", "|---|---|--:|--:|--:|"]
+    tally = rolled.tally
+    failed = sum(tally.failed.values())
+    sums = (
+        f"{tally.requests} requests ({tally.streams} streams): {failed} failed, "
+        f"{tally.different} different from plain decoding; the slowest took {tally.slowest_s:.2f} s"
+    )
+    return "\n".join([*head, *rows]) + f"\n\n{sums}\n"

@@ -1,0 +1,99 @@
+"""What a changed file does to running replicas: as little as it must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from ray.serve._private.deploy_utils import get_app_code_version
+from ray.serve.schema import ServeDeploySchema
+
+from deployments.config import EMBEDDED_FILE, RAMP_FILE, ServeFile, read
+from deployments.serve.deploying import Change, changes, serve_values
+
+PARTS = ("ingress", "drafter", "canary", "verifier")
+UNCHANGED = dict.fromkeys(PARTS, Change.NONE)
+
+
+def changed(path: str, value: Any) -> ServeFile:
+    """The embedded pair's file with another value under a path of its arguments."""
+    values = read(EMBEDDED_FILE).model_dump()
+    at = values["applications"][0]["args"]
+    *keys, last = path.split(".")
+    for key in keys:
+        at = at[key]
+    at[last] = value
+    return ServeFile.model_validate(values)
+
+
+def update(before: ServeFile, after: ServeFile) -> dict[str, Change]:
+    [old], [new] = (serve_values(file)["applications"] for file in (before, after))
+    return changes(old, new)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("orchestrator.proposal", "cps", {"ingress": Change.IN_PLACE}),
+        ("orchestrator.adl", {"name": "fixed", "k": 3}, {"ingress": Change.IN_PLACE}),
+        ("ingress.acceptance.low", 0.2, {"ingress": Change.IN_PLACE}),
+        ("verifier.drain_s", 9, {"ingress": Change.IN_PLACE, "verifier": Change.IN_PLACE}),
+        ("ingress.num_cpus", 0.2, {"ingress": Change.PROCESS}),
+        ("ingress.pin_cpus", [0], {"ingress": Change.PROCESS}),
+        ("ingress.cors_origins", ["*"], {"ingress": Change.PROCESS}),
+        (
+            "verifier.service.kv_tokens",
+            4096,
+            {"ingress": Change.IN_PLACE, "verifier": Change.PROCESS},
+        ),
+        (
+            "drafter.service.candidates",
+            8,
+            {"ingress": Change.IN_PLACE, "drafter": Change.PROCESS},
+        ),
+        ("drafter.num_replicas", 3, {"ingress": Change.IN_PLACE, "drafter": Change.NUMBER}),
+        ("verifier.num_replicas", 2, {"ingress": Change.IN_PLACE, "verifier": Change.NUMBER}),
+    ],
+)
+def test_a_change_reaches_no_more_than_it_must(
+    path: str, value: Any, expected: dict[str, Change]
+) -> None:
+    file = read(EMBEDDED_FILE)
+    assert update(file, file) == UNCHANGED
+    assert update(file, changed(path, value)) == UNCHANGED | expected
+
+
+def test_a_canary_comes_beside_the_others() -> None:
+    file = read(EMBEDDED_FILE)
+    service = file.application.args.drafter.service.model_dump() | {"candidates": 8}
+    canary = changed("drafter.canary", {"service": service})
+    found = update(file, canary)
+    assert found == UNCHANGED | {"ingress": Change.IN_PLACE, "canary": Change.PROCESS}
+    [application] = serve_values(canary)["applications"]
+    [options] = [each for each in application["deployments"] if each["name"] == "canary"]
+    assert options["autoscaling_config"]["min_replicas"] == 1
+    assert options["user_config"]["service"]["candidates"] == 8
+
+
+def test_serve_takes_the_values_and_sees_the_same_code_in_them() -> None:
+    before, after = read(EMBEDDED_FILE), changed("drafter.service.candidates", 8)
+    versions = {
+        get_app_code_version(ServeDeploySchema.model_validate(serve_values(file)).applications[0])
+        for file in (before, after)
+    }
+    assert len(versions) == 1
+
+
+def test_bounds_of_a_pool_are_its_number() -> None:
+    values = yaml.safe_load(RAMP_FILE.read_text())
+    values["applications"][0]["args"]["drafter"]["autoscaling"]["max_replicas"] = 4
+    found = update(read(RAMP_FILE), ServeFile.model_validate(values))
+    assert found["drafter"] is Change.NUMBER and found["verifier"] is Change.NONE
+
+
+def test_what_other_means_deployed_is_replaced() -> None:
+    [application] = serve_values(read(EMBEDDED_FILE))["applications"]
+    assert set(changes(None, application).values()) == {Change.NEW}
+    by_args = application | {"args": {"model_name": "x"}}
+    assert set(changes(by_args, application).values()) == {Change.PROCESS}
