@@ -9,9 +9,10 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable, Iterator
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, cast
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -19,7 +20,6 @@ from foredraft.errors import ConfigError
 from foredraft.limits import MAX_DRAFT, MAX_PREFIX
 from foredraft.strict import StrictModel
 
-FORMAT, VERSION = "foredraft-recording", 1
 MAX_REQUESTS, MAX_ROUNDS = 1_000_000, 100_000
 _MAX_LINE = 64 << 20
 
@@ -30,8 +30,8 @@ Count = Annotated[int, Field(ge=0, le=MAX_PREFIX)]
 class Header(StrictModel):
     """The file's first line."""
 
-    format: Literal["foredraft-recording"] = FORMAT
-    version: Literal[1] = VERSION
+    format: Literal["foredraft-recording"] = "foredraft-recording"
+    version: Literal[1] = 1
     model: str = Field(default="", max_length=256)
     note: str = Field(default="", max_length=1024)
 
@@ -133,7 +133,7 @@ def read_recording(path: Path) -> Recording:
 
 def _opened(path: Path, mode: Literal["r", "w"], compressed: bool) -> IO[str]:
     if compressed:
-        return gzip.open(path, f"{mode}t", encoding="utf-8")
+        return TextIOWrapper(cast("IO[bytes]", gzip.open(path, f"{mode}b")), encoding="utf-8")
     return path.open(mode, encoding="utf-8")
 
 
