@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ def simulate(
     from foredraft_simulator.simulate import simulate as simulated
     from foredraft_simulator.traces.named import named_trace
 
+    # What goes wrong in a scenario is in its figures.
+    logging.getLogger("orchestrator").setLevel(logging.CRITICAL)
     config = read_scenario(scenario)
     requests = named_trace(trace, seed)
     outcome = simulated(config, requests.arrivals, seed)
