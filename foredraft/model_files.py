@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,16 @@ from foredraft.errors import WeightsError
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
-# What of a weights file is read to tell it from others, in bytes.
-_PIECE, _PIECES = 1 << 16, 64
+# Files that are hashed at once: it takes a core a second a gigabyte.
+_HASHED_AT_ONCE = 4
 
 
 def verify_files(model: Path) -> None:
     """Raise WeightsError unless the model folder's files have the hashes of its manifest.
 
     manifest.json maps paths relative to itself to SHA-256 digests; it lies in the model's folder or
-    one of the two above. Weights that it does not name are refused. Without one nothing is checked;
-    files of other folders are not read.
+    one of the two above. Weights and a tokenizer (tokenizer_file) that it does not name are
+    refused. Without one nothing is checked; files of other folders are not read.
     """
     model = model.resolve()
     if not model.is_dir():
@@ -33,14 +34,19 @@ def verify_files(model: Path) -> None:
         listed = {(root / name).resolve(): digest for name, digest in digests.items()}
     except (ValueError, AttributeError):
         raise WeightsError(f"{MANIFEST} is not a map of paths to digests") from None
+    tokenizer = tokenizer_file(model)
     for path, digest in listed.items():
-        if not path.is_relative_to(model):
+        beside = tokenizer is not None and path.parent == tokenizer.parent
+        if not (beside or path.is_relative_to(model)):
             continue
         if not path.is_file():
             raise WeightsError(f"{path.name} is missing")
         if sha256(path) != digest:
             raise WeightsError(f"{path.name} differs from its manifest")
-    for path in model.rglob("*.safetensors"):
+    read = [*model.rglob("*.safetensors")]
+    if tokenizer is not None and tokenizer.is_relative_to(root):
+        read.append(tokenizer)
+    for path in read:
         if path not in listed:
             raise WeightsError(f"{path.name} is not in its manifest")
 
@@ -100,20 +106,16 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def weights_hash(model: Path, arithmetic: str = "") -> str:
-    """Return a digest that distinguishes checkpoints: of config.json and the safetensors files.
+    """Return a digest of a checkpoint: of config.json and the safetensors files, every byte.
 
     arithmetic is what else a model's tokens depend on: the type it computes in, the bits of its
-    weights. Of a file its size and some pieces are read, its header among them: the files may have
-    hundreds of gigabytes.
+    weights.
     """
     digest = hashlib.sha256(arithmetic.encode())
-    for path in sorted([*model.glob("config.json"), *model.glob("*.safetensors")]):
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size} ".encode())
-        with path.open("rb") as file:
-            for at in range(0, size, max(_PIECE, size // _PIECES)):
-                file.seek(at)
-                digest.update(file.read(_PIECE))
+    files = sorted([*model.glob("config.json"), *model.glob("*.safetensors")])
+    with ThreadPoolExecutor(_HASHED_AT_ONCE) as threads:
+        for path, found in zip(files, threads.map(sha256, files), strict=True):
+            digest.update(f"{path.name} {found} ".encode())
     return digest.hexdigest()
 
 

@@ -59,15 +59,15 @@ def check_environment() -> None:
 def require_token() -> None:
     """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
 
-    Ray makes the token (~/.ray/auth_token) if there is none. A Ray that runs already is as it was
-    started. Raise ConfigError where the environment turns it off: whoever reaches Ray's ports
+    Ray does so unless the environment says otherwise, and makes the token (~/.ray/auth_token) if
+    there is none. A Ray that runs already is as it was started. Raise ConfigError where the environment turns it off: whoever reaches Ray's ports
     could then run code.
     """
     from ray._private.services import find_bootstrap_address
 
     if os.environ.get("RAY_ADDRESS") or find_bootstrap_address(None):
         return
-    mode = os.environ.setdefault(_AUTH_MODE, "token")
+    mode = os.environ.get(_AUTH_MODE, "token")
     if mode.lower() != "token":
         raise ConfigError(
             f"{_AUTH_MODE} is {mode}: whoever reaches Ray's ports could run code; unset it",

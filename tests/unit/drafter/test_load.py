@@ -49,9 +49,10 @@ def test_every_strategy_drafts_the_same_block_again(folder, dtype, strategy, tem
 
 
 def write_manifest(folder, change=""):
+    files = [*folder.iterdir(), folder.parent / "tokenizer" / "tokenizer.json"]
     digests = {
-        f"drafter/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.iterdir()
+        f"{path.parent.name}/{path.name}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
     }
     if change:
         digests[change] = "0" * 64

@@ -33,7 +33,9 @@ _JSON = st.recursive(
     ),
     max_leaves=6,
 )
-_SMALL = st.integers(-1, 20) | st.floats(-1, 3) | st.sampled_from([True, None, "x", [], {}])
+_SMALL: st.SearchStrategy[Any] = (
+    st.integers(-1, 20) | st.floats(-1, 3) | st.sampled_from([True, None, "x", [], {}])
+)
 _STRUCTURED = st.sampled_from(
     [
         {"structured_outputs": {"regex": "(a{1000}){1000}"}},
