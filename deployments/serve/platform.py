@@ -60,8 +60,8 @@ def require_token() -> None:
     """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
 
     Ray does so unless the environment says otherwise, and makes the token (~/.ray/auth_token) if
-    there is none. A Ray that runs already is as it was started. Raise ConfigError where the environment turns it off: whoever reaches Ray's ports
-    could then run code.
+    there is none. A Ray that runs already is as it was started. Raise ConfigError where the
+    environment turns it off: whoever reaches Ray's ports could then run code.
     """
     from ray._private.services import find_bootstrap_address
 
