@@ -70,7 +70,7 @@ def _show(found: list[dict[str, Any]]) -> None:
             shown = ", ".join(f"{count} {state}" for state, count in states.items())
             console.print(f"  {pool}: {shown or 'none'}")
         if (canary := each["canary"]) is not None:
-            console.print(f"  canary: {_trial(canary)}")
+            console.print(f"  canary: {trial_line(canary)}")
         for pool, decision in each["decisions"].items():
             ago = time.time() - decision["at"]
             would = ", dry run" if decision["dry_run"] else ""
@@ -80,7 +80,8 @@ def _show(found: list[dict[str, Any]]) -> None:
             )
 
 
-def _trial(canary: dict[str, Any]) -> str:
+def trial_line(canary: dict[str, Any]) -> str:
+    """Return how a canary stands, or what became of it and why."""
     arms = ", ".join(
         f"{name} {arm['accepted_per_round']:.2f} tokens/round at {arm['tokens_per_second']:.0f} "
         f"tokens/s in {arm['sessions']} sessions"

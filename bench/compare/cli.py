@@ -213,7 +213,7 @@ def ramp(
 @app.command()
 def rolling(
     requests: Annotated[int, typer.Option(min=1, help="Requests, at least.")] = 2000,
-    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 4,
+    clients: Annotated[int, typer.Option(min=1, help="Clients at once.")] = 8,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write what came of it.")
     ] = None,

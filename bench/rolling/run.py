@@ -28,9 +28,9 @@ class RollingPlan:
     """The load and the changes; at least so many requests, and rest_s of them after a change."""
 
     requests: int = 2000
-    clients: int = 4
+    clients: int = 8
     texts: int = 8
-    max_tokens: int = 48
+    max_tokens: int = 24
     rest_s: float = 3.0
     changes: tuple[tuple[str, dict[str, Any]], ...] = field(default=CHANGES)
 

@@ -73,16 +73,23 @@ class Routing:
 
     async def _watch(self, trial: Trial) -> None:
         """Take part in a trial until there is a verdict."""
-        place = self._place
         while trial.verdict is None:
-            running = trial.running or await self._canary_runs()
-            verdict = await asyncio.to_thread(trial.step, time.time(), running)
-            described = json.dumps(trial.described() | {"at": time.time()}).encode()
-            await asyncio.to_thread(place.board.put, newest_key(place.application), described)
-            for sink in place.sinks:
-                sink.add(list(trial.samples()))
-            if verdict is not None:
-                log.warning("the canary is %s: %s", verdict.outcome, verdict.reason)
-                # In a thread of its own: it ends this task, too.
-                await asyncio.shield(asyncio.to_thread(self._settle))
+            try:
+                await self._step(trial)
+            except Exception:
+                # The cluster's memory may be away for a moment.
+                log.exception("a step of the canary's trial failed")
             await asyncio.sleep(_INTERVAL_S)
+
+    async def _step(self, trial: Trial) -> None:
+        place = self._place
+        running = trial.running or await self._canary_runs()
+        verdict = await asyncio.to_thread(trial.step, time.time(), running)
+        described = json.dumps(trial.described() | {"at": time.time()}).encode()
+        await asyncio.to_thread(place.board.put, newest_key(place.application), described)
+        for sink in place.sinks:
+            sink.add(list(trial.samples()))
+        if verdict is not None:
+            log.warning("the canary is %s: %s", verdict.outcome, verdict.reason)
+            # In a thread of its own: it ends this task, too.
+            await asyncio.shield(asyncio.to_thread(self._settle))

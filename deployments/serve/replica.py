@@ -73,7 +73,7 @@ class ModelServiceReplica:
         self._watch = asyncio.create_task(self._exit_when_broken())
         self._export = asyncio.create_task(export_stats(package, self._server.stats))
 
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take over what needs no new process; Serve calls this at the start, too."""
         self._drain_s = parse(self._kind, user_config).drain_s
 

@@ -137,7 +137,7 @@ class Ingress:
         """Return what /health calls this replica, so that one can know whose answer that is."""
         return self._instance
 
-    def reconfigure(self, user_config: dict[str, Any]) -> None:
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take over what needs no new process; Serve calls this at the start, too."""
         config = parse(ForedraftConfig, user_config)
         self._generations.config = config.orchestrator

@@ -14,7 +14,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from deployments.autoscaling import serve_policy
 from deployments.autoscaling.readings import rate
-from deployments.autoscaling.serve_policy import ScalingPolicy
+from deployments.autoscaling.serve_policy import ScalingPolicy, settings_key
 from foredraft.errors import ConfigError
 
 AT_ONCE = {"up_hold_s": 0, "down_hold_s": 0, "max_step": 8}
@@ -180,6 +180,33 @@ def test_the_newest_decisions_are_kept(kept: dict[str, bytes]) -> None:
     found = json.loads(kept["foredraft:autoscaling:foredraft"])["newest"]
     assert found["verifier"]["target"] == 2 and "busy needs" in found["verifier"]["reason"]
     assert set(found) == {"drafter", "verifier"}
+
+
+def test_changes_of_numbers_are_kept_in_order(kept: dict[str, bytes]) -> None:
+    cluster = Cluster()
+    cluster.verifier["busy"] = 1.2
+    cluster.run(12)
+    cluster.verifier["busy"] = 0.1
+    cluster.run(6)
+    found = json.loads(kept["foredraft:autoscaling:foredraft"])["changes"]
+    verifiers = [(one["before"], one["target"]) for one in found if one["pool"] == "verifier"]
+    assert verifiers == [(1, 2), (2, 1)]
+    assert all(one["reason"] and one["at"] > 1000 for one in found)
+
+
+def test_settings_that_the_cluster_keeps_are_followed(
+    kept: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve_policy, "remembered", kept.get)
+    cluster = Cluster()
+    cluster.policy = _apply_app_level_autoscaling_config(ScalingPolicy(kept=True))
+    key = settings_key("foredraft")
+    kept[key] = json.dumps(SETTINGS | {"policy": "static", "static": {"verifiers": 3}}).encode()
+    assert cluster.run(6)["verifier"] == 3
+    kept[key] = json.dumps(SETTINGS | {"policy": "static", "static": {"verifiers": 2}}).encode()
+    assert cluster.run(6)["verifier"] == 2
+    kept[key] = b'{"policy": "unknown"}'
+    assert cluster.run(6)["verifier"] == 2
 
 
 def test_an_error_never_leaves_it(caplog: pytest.LogCaptureFixture) -> None:
