@@ -73,15 +73,21 @@ class Routing:
 
     async def _watch(self, trial: Trial) -> None:
         """Take part in a trial until there is a verdict."""
-        while trial.verdict is None:
+        due = False
+        while due or trial.verdict is None:
             try:
-                await self._step(trial)
+                due = due or await self._step(trial)
+                if due:
+                    # In a thread of its own: it ends this task, too.
+                    await asyncio.shield(asyncio.to_thread(self._settle))
+                    due = False
             except Exception:
                 # The cluster's memory may be away for a moment.
                 log.exception("a step of the canary's trial failed")
             await asyncio.sleep(_INTERVAL_S)
 
-    async def _step(self, trial: Trial) -> None:
+    async def _step(self, trial: Trial) -> bool:
+        """Take a step; return whether a verdict was given here."""
         place = self._place
         running = trial.running or await self._canary_runs()
         verdict = await asyncio.to_thread(trial.step, time.time(), running)
@@ -91,5 +97,4 @@ class Routing:
             sink.add(list(trial.samples()))
         if verdict is not None:
             log.warning("the canary is %s: %s", verdict.outcome, verdict.reason)
-            # In a thread of its own: it ends this task, too.
-            await asyncio.shield(asyncio.to_thread(self._settle))
+        return verdict is not None
