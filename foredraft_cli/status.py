@@ -36,7 +36,7 @@ def of_connected() -> list[dict[str, Any]]:
     """Return the state of each application of the cluster that this process is connected to."""
     from ray import serve
 
-    from deployments.autoscaling.serve_policy import decisions_key
+    from deployments.autoscaling.names import decisions_key
     from deployments.canary.outcome import newest_key
     from deployments.serve.platform import remembered
 

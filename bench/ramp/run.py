@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from bench.load.traffic import connect
 from bench.ramp.arrivals import RAMP, Arrival, Phase, arrivals
-from deployments.autoscaling.serve_policy import decisions_key
+from deployments.autoscaling.names import decisions_key
 from deployments.autoscaling.signals import PoolName
 from deployments.config import ServeFile, located
 from deployments.serve.cluster import running

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ray.util.metrics import Gauge
 
 from deployments.autoscaling.config import ScalingConfig
+from deployments.autoscaling.names import decisions_key, settings_key
 from deployments.autoscaling.observed import ObservedPool, decision_line
 from deployments.autoscaling.readings import drafter_signal, plain, verifier_signal
 from deployments.autoscaling.scaler import Scaler
@@ -125,11 +126,6 @@ class ScalingPolicy:
         remember(decisions_key(application), json.dumps(kept).encode())
 
 
-def settings_key(application: str) -> str:
-    """Return the name under which the cluster keeps the settings of an application's policy."""
-    return f"foredraft:autoscaling_settings:{application}"
-
-
 def _pool(observed: ObservedPool[S], context: Any, now: float) -> Pool[S]:
     """Return a pool as Serve's context shows it."""
     return observed.at(
@@ -139,11 +135,3 @@ def _pool(observed: ObservedPool[S], context: Any, now: float) -> Pool[S]:
         context.target_num_replicas,
         (context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas),
     )
-
-
-def decisions_key(application: str) -> str:
-    """Return the name under which the cluster keeps an application's decisions.
-
-    They are JSON: the `newest` of each pool, and the `changes` of numbers in order.
-    """
-    return f"foredraft:autoscaling:{application}"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Set
 from enum import StrEnum
 from typing import Any
 
-from deployments.autoscaling.serve_policy import settings_key
+from deployments.autoscaling.names import settings_key
 from deployments.canary.outcome import settled
 from deployments.config import ServeFile, located
 from deployments.serve.parts import deployment_options

@@ -13,8 +13,9 @@ from ray.serve.autoscaling_policy import _apply_app_level_autoscaling_config
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from deployments.autoscaling import serve_policy
+from deployments.autoscaling.names import settings_key
 from deployments.autoscaling.readings import rate
-from deployments.autoscaling.serve_policy import ScalingPolicy, settings_key
+from deployments.autoscaling.serve_policy import ScalingPolicy
 from foredraft.errors import ConfigError
 
 AT_ONCE = {"up_hold_s": 0, "down_hold_s": 0, "max_step": 8}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ import yaml
 from ray.serve._private.deploy_utils import get_app_code_version
 from ray.serve.schema import ServeDeploySchema
 
-from deployments.config import EMBEDDED_FILE, RAMP_FILE, ServeFile, read
+from deployments.config import EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
 from deployments.serve.deploying import Change, changes, serve_values
 
 PARTS = ("ingress", "drafter", "canary", "verifier")
@@ -97,3 +99,9 @@ def test_what_other_means_deployed_is_replaced() -> None:
     assert set(changes(None, application).values()) == {Change.NEW}
     by_args = application | {"args": {"model_name": "x"}}
     assert set(changes(by_args, application).values()) == {Change.PROCESS}
+
+
+@pytest.mark.parametrize("module", ["deployments.serve.cluster", "deployments.serve.deploying"])
+def test_ray_is_not_imported_before_its_environment_is_set(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
