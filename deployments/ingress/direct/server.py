@@ -19,6 +19,7 @@ from deployments.ingress.direct.bounded import Bounded
 from deployments.ingress.direct.config import DirectConfig
 from deployments.ingress.direct.last_answers import LastAnswers
 from deployments.ingress.direct.leaving import EndedByLeaving
+from deployments.ingress.direct.patience import Patience
 from deployments.ingress.direct.request_id import RequestId
 from foredraft.errors import ConfigError
 
@@ -36,11 +37,16 @@ class _Server(uvicorn.Server):
 
 
 class DirectServer:
-    """Serves an app by HTTP/1.1, so many requests at once; raise ConfigError for its files."""
+    """Serves an app by HTTP/1.1, so many requests at once; raise ConfigError for its files.
 
-    def __init__(self, app: ASGIApp, config: DirectConfig, max_requests: int) -> None:
+    A client that takes nothing for unread_s seconds is given up.
+    """
+
+    def __init__(
+        self, app: ASGIApp, config: DirectConfig, max_requests: int, unread_s: float = 60.0
+    ) -> None:
         self._config = config
-        inside = RequestId(Bounded(EndedByLeaving(app), max_requests))
+        inside = RequestId(Bounded(EndedByLeaving(Patience(app, unread_s)), max_requests))
         self._answers = LastAnswers(inside, time.monotonic)
         settings = uvicorn.Config(self._answers, lifespan="off", log_config=None, access_log=False)
         if (tls := config.tls) is not None:
