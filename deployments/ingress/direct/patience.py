@@ -28,7 +28,7 @@ class Patience:
             await self._app(scope, receive, send)
             return
         until = asyncio.get_running_loop().time() + self._body_s
-        whole = False
+        whole = given_up = False
 
         async def timely() -> Message:
             nonlocal whole
@@ -44,16 +44,15 @@ class Patience:
             return message
 
         async def taken(message: Message) -> None:
+            nonlocal given_up
             try:
                 async with asyncio.timeout(self._unread_s):
                     await send(message)
             except TimeoutError:
-                nonlocal given_up
                 given_up = True
                 # No error: nobody is there to be sent one.
                 raise asyncio.CancelledError from None
 
-        given_up = False
         try:
             await self._app(scope, timely, taken)
         except asyncio.CancelledError:

@@ -33,7 +33,8 @@ class App:
 
 
 async def test_who_takes_nothing_is_given_up() -> None:
-    app, sent = App(), []
+    app = App()
+    sent: list[Message] = []
 
     async def receive() -> Message:
         return {"type": "http.request", "body": b"x"}
