@@ -23,9 +23,7 @@ from tests.support.hosts.asking import Question, asking, questions
 from tests.support.hosts.host import Host, two_hosts, why_none
 from tests.support.hosts.ray_nodes import RayNodes
 from tests.support.hosts.wire import Wire
-
-WHY_NONE = why_none()
-pytestmark = pytest.mark.skipif(bool(WHY_NONE), reason=WHY_NONE)
+from tests.support.waiting import eventually
 
 VERIFIER, DRAFTER = {"foredraft": "verifier"}, {"foredraft": "drafter"}
 _PORT = 8000
@@ -35,19 +33,21 @@ _CUT_S = 5.0
 class Running(NamedTuple):
     """The two hosts with the application."""
 
+    folder: Path
     verifying: Host
     drafting: Host
     wire: Wire
     nodes: RayNodes
 
 
-def serve_file(folder: Path, host: Host) -> Path:
+def serve_file(folder: Path, host: Host, ingress: dict[str, str]) -> Path:
+    """A configuration with the ingress on a host, by labels."""
     values: Any = yaml.safe_load(EMBEDDED_FILE.read_text())
     args = values["applications"][0]["args"]
     # A drafter drafts always; the text's own n-grams never.
     args["orchestrator"] |= {"adl": {"name": "fixed", "k": 8}, "ngram": {"enabled": False}}
     direct = {"host": host.address, "port": _PORT}
-    args["ingress"] = {"direct": direct, "node_labels": VERIFIER}
+    args["ingress"] = {"direct": direct, "node_labels": ingress}
     args["verifier"]["node_labels"] = VERIFIER
     args["drafter"] = {"node_labels": DRAFTER}
     file = folder / "serve.yaml"
@@ -66,12 +66,14 @@ def started() -> Iterator[Running]:
         nodes = RayNodes(folder)
         nodes.start(verifying, VERIFIER)
         nodes.start(drafting, DRAFTER)
-        nodes.deploy(verifying, serve_file(folder, verifying))
-        yield Running(verifying, drafting, wire, nodes)
+        nodes.deploy(verifying, serve_file(folder, verifying, VERIFIER))
+        yield Running(folder, verifying, drafting, wire, nodes)
 
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Running]:
+    if why := why_none():
+        pytest.skip(why)
     with started() as running:
         yield running
 
@@ -136,3 +138,21 @@ async def test_a_host_that_ends_and_comes_back(
     assert all(answer.identical for answer in seen.answers)
     assert hosts.nodes.places(hosts.verifying)["drafter"] == [hosts.drafting.address]
     assert "RUNNING" in hosts.nodes.status(hosts.verifying)
+
+
+async def test_a_cut_between_the_ingress_and_its_verifier(hosts: Running) -> None:
+    """The ingress moves to the drafter's host: without the link nothing decodes, nothing fails."""
+    host = hosts.drafting
+    file = serve_file(hosts.folder, host, DRAFTER)
+    await asyncio.to_thread(hosts.nodes.deploy, hosts.verifying, file)
+    await eventually(lambda: hosts.nodes.places(hosts.verifying)["ingress"] == [host.address], 0.25)
+    with host.entered():
+        async with CompletionClient(f"http://{host.address}:{_PORT}") as client:
+            asked = await questions(client, prompts(2), temperature=0.8)
+            async with asking(client, asked) as seen:
+                await seen.comes(drafted=True)
+                hosts.wire.cut()
+                await asyncio.sleep(_CUT_S)
+                hosts.wire.mend()
+                await seen.comes(drafted=True)
+    assert all(answer.identical for answer in seen.answers)

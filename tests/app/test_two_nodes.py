@@ -20,7 +20,7 @@ from tests.support.tiny_models import write_tiny
 _ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
-def run(*command: str) -> str:
+def run(*command: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env=_ENVIRONMENT,
@@ -31,7 +31,6 @@ def run(*command: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def target(folder: Path) -> Path:
@@ -70,7 +69,8 @@ def test_ranks_share_their_node_and_drafters_have_another(tmp_path: Path) -> Non
     }
     file = tmp_path / "serve.yaml"
     file.write_text(yaml.safe_dump(values))
-    found = json.loads(run("tests.support.hosts.labelled_nodes", str(file)).splitlines()[-1])
+    run("tests.support.hosts.labelled_nodes", str(file), str(tmp_path / "found.json"))
+    found = json.loads((tmp_path / "found.json").read_text())
     assert found["places"] == {
         "ServeReplica:foredraft:ingress": ["verifier"],
         "ServeReplica:foredraft:verifier": ["verifier"],

@@ -86,4 +86,4 @@ def _is_loopback(host: Any) -> bool:
     try:
         return bool(ip_address(str(host)).is_loopback)
     except ValueError:
-        return host == "localhost"
+        return bool(host == "localhost")

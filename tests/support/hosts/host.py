@@ -46,11 +46,11 @@ class Host:
             _ip("-n", name, "link", "set", each, "up")
 
     def pids(self) -> list[int]:
-        """Return the processes of the host."""
+        """Return the processes of the host, but for this one, which may have entered it."""
         listed = subprocess.run(
             ["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True
         )
-        return [int(pid) for pid in listed.stdout.split()]
+        return [pid for pid in map(int, listed.stdout.split()) if pid != os.getpid()]
 
     def kill_all(self) -> None:
         """Kill every process of the host; return once they are gone."""

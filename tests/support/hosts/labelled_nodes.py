@@ -1,8 +1,8 @@
 """Nodes with labels on one machine, by Ray's own cluster_utils: where replicas and ranks run.
 
-`python -m tests.support.hosts.labelled_nodes FILE` deploys a Serve file on a head without CPUs, a
-node labelled `foredraft: verifier` and a larger one labelled `foredraft: drafter`; it prints the
-labels of the nodes on which each class of actors is, and the tokens of a drafted and a plain text.
+`python -m tests.support.hosts.labelled_nodes FILE OUT` deploys a Serve file on a node labelled
+`foredraft: verifier` and a larger one labelled `foredraft: drafter`; it writes the labels of the
+nodes on which each class of actors is, and the tokens of a drafted and a plain text.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,23 +27,21 @@ _CLASSES = ("ServeReplica:foredraft:", "Rank")
 _START_S = 120.0
 
 
-def main(file: str) -> None:
-    """Deploy the file and print what came of it as JSON."""
+def main(file: str, out: str) -> None:
+    """Deploy the file and write what came of it as JSON."""
     prepare_environment()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster = Cluster()
     try:
         labels: dict[str, str] = {}
         for name, cpus in CPUS.items():
             node = cluster.add_node(num_cpus=cpus, labels={"foredraft": name})
             labels[node.node_id] = name
         ray.init(address=cluster.address, log_to_driver=False)
-        with open(file, encoding="utf-8") as text:
-            values = yaml.safe_load(text)
+        values = yaml.safe_load(Path(file).read_text())
         _deploy(values)
         url = f"http://127.0.0.1:{values['applications'][0]['args']['ingress']['direct']['port']}"
         texts = [_tokens(url, enabled) for enabled in (True, False)]
-        print(json.dumps({"places": _places(labels), "texts": texts}))
-        serve.shutdown()
+        Path(out).write_text(json.dumps({"places": _places(labels), "texts": texts}))
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -91,4 +90,4 @@ def _tokens(url: str, enabled: bool) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
