@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from foredraft.errors import ConfigError
-from foredraft_cli.check import ray_up, serve_file
+from foredraft_cli.check import helm_values, ray_up, serve_file
 from foredraft_cli.check.fault import Fault
 from foredraft_cli.check.fit import Node
 from foredraft_cli.check.kuberay import objects
@@ -24,8 +24,8 @@ NO_DEFINITIONS = Definitions([])
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(
-        help="Files of Ray Serve, `ray up`, RayCluster and RayService, in any order; `-` is what "
-        "`helm template` writes.",
+        help="Files of Ray Serve, `ray up`, RayCluster and RayService, or values of a Helm chart "
+        "beside it, in any order; `-` is what `helm template` writes.",
         allow_dash=True,
     ),
 ]
@@ -71,19 +71,21 @@ def examined(
             found.append((file, Fault("", str(error))))
     nodes = _nodes([values for _, values in read])
     for file, values in read:
-        found += ((file, fault) for fault in _faults(values, file.parent, nodes))
+        found += ((file, fault) for fault in _faults(values, file, nodes))
         if isinstance(values, dict):
             found += ((file, fault) for fault in definitions.faults(values))
     return found
 
 
-def _faults(values: Any, folder: Path, nodes: Sequence[Node] | None) -> list[Fault]:
+def _faults(values: Any, file: Path, nodes: Sequence[Node] | None) -> list[Fault]:
     if not isinstance(values, dict):
         return [Fault("", "holds no keys")]
+    if helm_values.is_values(file):
+        return helm_values.faults(values, file.parent)
     if "applications" in values:
-        return serve_file.faults(values, folder, nodes)
+        return serve_file.faults(values, file.parent, nodes)
     if values.get("kind") in objects.KINDS:
-        return objects.faults(values, folder)
+        return objects.faults(values, file.parent)
     if "cluster_name" in values or "provider" in values:
         return ray_up.faults(values)
     if "kind" in values and "apiVersion" in values:

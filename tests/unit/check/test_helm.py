@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from deployments.config import ROOT
+from foredraft_cli.check import helm_values
 from foredraft_cli.check.command import NO_DEFINITIONS, examined
 from foredraft_cli.check.kuberay.crd import Definitions
 from tests.unit.check.planting import changed
@@ -122,6 +123,21 @@ def test_shipped_objects_are_kubernetes_own(file: Path) -> None:
         check_pods(values["spec"].get("rayClusterConfig", values["spec"]))
 
 
+@pytest.mark.parametrize("file", ["values.yaml", *FILES])
+def test_shipped_values_have_no_fault(file: str) -> None:
+    assert examined([CHART / file]) == []
+
+
+def test_values_are_merged_as_helm_does(chart: Any) -> None:
+    values = {
+        "image": {"tag": "1"},
+        "orchestrator": {"adl": None},
+        "head": {"env": [{"name": "A"}]},
+    }
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert helm_values.merged(defaults, values) == chart.merge_values(values)
+
+
 def test_helm_has_nothing_against_the_chart() -> None:
     found = helm.lint(CHART)
     assert found["errors"] == []
@@ -196,9 +212,13 @@ BAD_VALUES: list[tuple[str, Any, str]] = [
     ids=[f"{each[0]}-{i}" for i, each in enumerate(BAD_VALUES)],
 )
 def test_bad_values_are_refused_by_name(chart: Any, path: str, value: Any, named: str) -> None:
+    """By Helm, and by `foredraft check` beside the chart."""
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = changed(defaults, path, value)
     with pytest.raises(helm.HelmError, match=named):
-        chart.validate_schema(changed(defaults, path, value))
+        chart.validate_schema(values)
+    found = [f"{at}.{what}".replace(".", "/") for at, what in helm_values.faults(values, CHART)]
+    assert any(named in each for each in found), found
 
 
 # Values that the schema cannot know to be wrong, and the path of the fault in what is rendered.

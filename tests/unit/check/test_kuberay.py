@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from deployments.config import ROOT
 from foredraft.errors import ConfigError
-from foredraft_cli.check.command import examined
+from foredraft_cli.check.command import app, examined
 from foredraft_cli.check.fault import Fault
 from foredraft_cli.check.kuberay.crd import Definitions
 from tests.unit.check.planting import DELETED, assert_found, changed
@@ -260,6 +261,15 @@ def test_a_definition_of_the_cluster_decides(tmp_path: Path) -> None:
         "spec",
         "by its definition: Additional properties are not allowed ('rayVersoin' was unexpected)",
     )
+
+
+def test_the_command_reads_what_helm_writes_and_a_definition(tmp_path: Path) -> None:
+    (tmp_path / "crd.yaml").write_text(DEFINITION)
+    text = CLUSTER.read_text()
+    fine = CliRunner().invoke(app, ["-"], input=text)
+    assert fine.exit_code == 0 and "1 files, 0 faults" in fine.output
+    held = CliRunner().invoke(app, ["--crd", str(tmp_path / "crd.yaml"), "-"], input=text)
+    assert held.exit_code == 1 and "-: spec: by its definition: Additional" in held.output
 
 
 @pytest.mark.parametrize("text", ["", "spec: {group: a}", "- 1"])
