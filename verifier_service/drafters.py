@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from foredraft.decoding.draft_planner import AheadRequest, DraftRequest
@@ -24,6 +25,8 @@ from foredraft.types import (
 
 # Bytes of a session.
 _MOST_UNSENT = 1 << 24
+# Outcomes that a drafter without room for any is still asked for.
+_LEAST_OUTCOMES = 4
 
 
 class DraftStream(Protocol):
@@ -186,10 +189,15 @@ class DraftsAhead:
 
 
 class Link:
-    """A session's stream to its drafter, and the drafter's view of the prefix."""
+    """A session's stream to its drafter, and the drafter's view of the prefix.
+
+    outcomes is how many predicted outcomes are worth naming: as many as the drafter made blocks for
+    the last time, and twice as many once it made all. With many sessions it has room for few.
+    """
 
     def __init__(self, source: DraftSource, stream: DraftStream, prefix_len: int) -> None:
         self.source = source
+        self.outcomes = source.open.num_guesses
         self.features = stream.opened.model.features_hash
         self.view = DrafterView(stream.opened, prefix_len)
         self._stream = stream
@@ -213,7 +221,15 @@ class Link:
         request = planned.request
         bases = frozenset(each.base for each in outcomes_of(request))
         answer = _unawaited(self._stream.propose_ahead(request))
+        answer.add_done_callback(partial(self._made, len(bases)))
         return DraftsAhead(request.num_tokens, bases, answer)
+
+    def _made(self, named: int, answer: asyncio.Task[tuple[DraftBlock, ...]]) -> None:
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        made = len(answer.result())
+        most = self.source.open.num_guesses
+        self.outcomes = min(most, max(_LEAST_OUTCOMES, 2 * made if made == named else made))
 
     async def close(self) -> None:
         """End the session there; never raises."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
 from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
-from foredraft.decoding.outcomes import predict
+from foredraft.decoding.outcomes import Purchases, predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.types import Base, DraftBlock, Guess, Round, Verdict, VerifyOpen
@@ -56,6 +56,7 @@ class Lease:
         self._clock = clock
         self._prefix = CommittedPrefix(opened.prefix)
         self._features = UnsentFeatures(opened)
+        self._purchases = Purchases()
         self._end = len(opened.prefix) + opened.max_new_tokens
         self._stop_ids = frozenset(opened.stop_token_ids)
         self._stopped = False
@@ -89,6 +90,8 @@ class Lease:
             return
         tokens = [*(request.draft[node] for node in verdict.kept), *verdict.next_tokens]
         self._prefix.extend(tokens)
+        bought = len(request.draft) - verdict.left_out
+        self._purchases = self._purchases.after(request, bought)
         if request.no_features:
             self._features.end()
         # Of the newest token there are none: it was not read yet.
@@ -209,7 +212,8 @@ class Lease:
         if not self._grant.run_ahead or self._rounds_left == 0 or link is None or link.features:
             # Predicted tokens have no features yet.
             return None
-        outcomes = predict(request, guesses)
+        bought = self._purchases.bought(request)
+        outcomes = predict(request, guesses[: link.outcomes], bought)
         planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
         return None if planned is None else link.send_ahead(planned)
 

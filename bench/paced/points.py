@@ -1,20 +1,24 @@
 """What paced turns come to: how near a cluster is to what its modelled devices allow. Pure.
 
-With N sessions in flight on average, a session's round of r rows after c tokens, and T tokens a
-round, all of them means over the turn, the ideal is that every round of all sessions shares one
-pass and that drafting and verifying overlap in full:
+With n sessions in flight at a moment, a session's round of r rows after c tokens, and T tokens a
+round, the latter three means over the turn, the ideal is that every round of all sessions shares
+one pass and that drafting and verifying overlap in full:
 
-    ideal tokens/s = N T / max(verify_s(N r, N c, N), draft_s(N r_d, N c_d, N))
+    ideal tokens/s = n T / max(verify_s(n r, n c, n), draft_s(n r_d, n c_d, n))
 
-What prefill adds to passes is added to the ideal's time. Plain decoding is the case r = 1, T = 1
-without drafts. Seconds are those of this machine's clock; device seconds are these over the
-slowdown.
+A turn's ideal is the mean over its time, as n falls towards its end. Where no draft is made before
+its prefix is committed, drafting and verifying take turns: in_turn is the same with the sum in
+place of the maximum, and only drafts ahead are better. What prefill adds to passes is added to the
+time of both. Plain decoding is the case r = 1, T = 1 without drafts. Seconds are those of this
+machine's clock; device seconds are these over the slowdown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -44,8 +48,9 @@ class Modelled(NamedTuple):
 class PacedPoint:
     """Plain decoding and Foredraft in turn, paced; medians over turns, tokens/s of the device.
 
-    of_ideal and plain_of_ideal are the shares of the module's ideal. in_flight is N,
-    rounds_per_pass how many of these sessions share one of the verifier's passes. verify_ms and
+    of_ideal, in_turn and plain_of_ideal are the shares of the module's ideals. in_flight is the
+    mean of n, rounds_per_pass how many of these sessions share one of the verifier's passes,
+    prefill the share of the time that prompts added to passes. verify_ms and
     draft_ms are the mean modelled passes of Foredraft's turns, in ms of the device; verifying and
     drafting the shares of the time in which they ran. late is the share of both services' passes
     whose own work took longer than was modelled, overrun what passes took longer, for each second
@@ -65,7 +70,9 @@ class PacedPoint:
     foredraft: float
     ratio: float
     of_ideal: float
+    in_turn: float
     plain_of_ideal: float
+    prefill: float
     tokens_per_round: float
     rows_per_round: float
     in_flight: float
@@ -133,8 +140,10 @@ def paced_point(
         plain=speeds[0],
         foredraft=speeds[1],
         ratio=median(b.turn.speed / a.turn.speed for a, b in zip(plain, foredraft, strict=True)),
-        of_ideal=median(share_of_ideal(each, modelled, slowdown) for each in foredraft),
-        plain_of_ideal=median(share_of_ideal(each, modelled, slowdown) for each in plain),
+        of_ideal=median(share_of_ideal(each, modelled, slowdown, max) for each in foredraft),
+        in_turn=median(share_of_ideal(each, modelled, slowdown, sum) for each in foredraft),
+        plain_of_ideal=median(share_of_ideal(each, modelled, slowdown, max) for each in plain),
+        prefill=verifier["prefill_s"] / seconds,
         tokens_per_round=_mean(tokens, verifier["paced_rounds"]),
         rows_per_round=_mean(verifier["round_rows"], verifier["paced_rounds"]),
         in_flight=median(in_flight(each.turn) for each in foredraft),
@@ -150,18 +159,45 @@ def paced_point(
     )
 
 
-def share_of_ideal(found: PacedTurn, modelled: Modelled, slowdown: float) -> float:
-    """Return the ideal's seconds for a turn over those that it took."""
-    sessions = in_flight(found.turn)
-    rounds = found.verifier["paced_rounds"]
-    pass_s = max(
-        modelled.verifier.pass_s(_round(found.verifier, sessions)),
-        modelled.drafter.pass_s(_round(found.drafter, sessions))
-        if found.drafter["paced_rounds"]
-        else 0.0,
+def share_of_ideal(
+    found: PacedTurn,
+    modelled: Modelled,
+    slowdown: float,
+    together: Callable[[tuple[float, float]], float],
+) -> float:
+    """Return an ideal's seconds for a turn over those that it took.
+
+    together gives a round's seconds from those of verifying and drafting: max, or sum.
+    """
+    # Rounds of all sessions that the ideal decides.
+    rounds = sum(
+        seconds * sessions / (slowdown * together(_passes_s(found, modelled, sessions)))
+        for sessions, seconds in sessions_over(found.turn).items()
+        if sessions
     )
-    ideal_s = slowdown * pass_s * rounds / sessions + found.verifier["prefill_s"]
-    return ideal_s / found.turn.seconds
+    share = found.verifier["paced_rounds"] / rounds
+    return share + found.verifier["prefill_s"] / found.turn.seconds
+
+
+def _passes_s(found: PacedTurn, modelled: Modelled, sessions: int) -> tuple[float, float]:
+    """Return the device's seconds of a verifying and a drafting pass that all sessions share."""
+    verify_s = modelled.verifier.pass_s(mean_round(found.verifier, sessions))
+    if not found.drafter["paced_rounds"]:
+        return verify_s, 0.0
+    return verify_s, modelled.drafter.pass_s(mean_round(found.drafter, sessions))
+
+
+def sessions_over(turn: Turn) -> dict[int, float]:
+    """Return for how many seconds each number of requests was under way."""
+    changes = sorted(
+        change for answer in turn.answers for change in ((answer.sent, 1), (answer.chunks[-1], -1))
+    )
+    seconds: dict[int, float] = defaultdict(float)
+    sessions = 0
+    for (at, change), (until, _) in pairwise(changes):
+        sessions += change
+        seconds[sessions] += until - at
+    return seconds
 
 
 def in_flight(turn: Turn) -> float:
@@ -174,7 +210,7 @@ def total(gauges: Sequence[Gauges]) -> dict[str, float]:
     return {name: sum(each[name] for each in gauges) for name in gauges[0]}
 
 
-def _round(gauges: Gauges, sessions: float) -> Work:
+def mean_round(gauges: Gauges, sessions: float) -> Work:
     """Return a pass that all sessions share, with a mean round of each."""
     rounds = gauges["paced_rounds"]
     rows, context = gauges["round_rows"], gauges["round_context"]
@@ -199,18 +235,20 @@ def as_markdown(points: Sequence[PacedPoint]) -> str:
         "device; every second of it took `slowdown` seconds here.\n\n"
         "| model | temperature | sessions | slowdown | link, ms | run-ahead | plain, tokens/s "
         "| Foredraft, tokens/s | closed form: in turn, overlapped | against plain "
-        "| of the ideal (plain) | tokens, rows a round "
-        "| in flight, rounds a pass | passes, ms: verify, draft | busy: verifier, drafter "
+        "| of the ideal: overlapped, in turn (plain) | tokens, rows a round "
+        "| in flight, rounds a pass | passes, ms: verify, draft "
+        "| busy: verifier, drafter; prefill "
         "| late passes, overrun | CPU | identical |\n" + "|---" * 18 + "|\n"
     )
     return head + "".join(
         f"| {p.model} | {p.temperature:g} | {p.sessions} | {p.slowdown:g} | {p.link_ms:g} "
         f"| {'on' if p.run_ahead else 'off'} | {p.plain:.0f} | {p.foredraft:.0f} "
         f"| {_closed_form(p)} | {p.ratio:.2f}x "
-        f"| {p.of_ideal:.2f} ({p.plain_of_ideal:.2f}) "
+        f"| {p.of_ideal:.2f}, {p.in_turn:.2f} ({p.plain_of_ideal:.2f}) "
         f"| {p.tokens_per_round:.2f}, {p.rows_per_round:.1f} "
         f"| {p.in_flight:.1f}, {p.rounds_per_pass:.1f} "
-        f"| {p.verify_ms:.2f}, {p.draft_ms:.2f} | {p.verifying:.0%}, {p.drafting:.0%} "
+        f"| {p.verify_ms:.2f}, {p.draft_ms:.2f} "
+        f"| {p.verifying:.0%}, {p.drafting:.0%}; {p.prefill:.0%} "
         f"| {p.late:.1%}, {p.overrun:.1%} | {p.cpu:.0%} | {p.identical:.0%} |\n"
         for p in points
     )

@@ -31,10 +31,15 @@ _DECODED, _DRAFTED = 16, 16
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """What is recorded: prompts, the tokens after each, temperatures, numbers of mask slots."""
+    """What is recorded: prompts, of each so many last tokens, the tokens after each, temperatures,
+    numbers of mask slots.
+
+    Prompts are short, so that decoding takes most of the time, not prefill.
+    """
 
     prompts: int = 64
-    max_tokens: int = 64
+    prompt_tokens: int = 24
+    max_tokens: int = 128
     temperatures: tuple[float, ...] = held_out.TEMPERATURES
     slots: tuple[int, ...] = (4, 8)
 
@@ -108,7 +113,13 @@ async def _texts(loaded: Engines, plan: RecordingPlan) -> list[RecordedText]:
     asked = [
         # A target is asked for what follows a text, not at which temperature: so no two
         # temperatures have a text in common.
-        (held_out.fitted(each, loaded.tokenizer, 2048, plan.max_tokens)[place:], temperature, index)
+        (
+            held_out.fitted(each, loaded.tokenizer, 2048, plan.max_tokens)[
+                place - plan.prompt_tokens :
+            ],
+            temperature,
+            index,
+        )
         for place, temperature in enumerate(plan.temperatures)
         for index, each in enumerate(held_out.prompts(plan.prompts))
     ]

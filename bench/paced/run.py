@@ -22,7 +22,7 @@ from foredraft.rpc.config import LinkConfig
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import TEMPERATURES
 
-_GAUGES = (
+GAUGES = (
     "paced_passes",
     "late_passes",
     "modelled_s",
@@ -47,7 +47,7 @@ class PacedPlan:
     temperatures: tuple[float, ...] = TEMPERATURES
     links_ms: tuple[float, ...] = ()
     turns: int = 2
-    slowdowns: tuple[tuple[int, float], ...] = ((8, 20), (32, 50), (256, 100))
+    slowdowns: tuple[tuple[int, float], ...] = ((8, 30), (32, 80), (256, 40))
     slowdown: float | None = None
     recording: RecordingPlan = field(default=RecordingPlan())
 
@@ -59,7 +59,7 @@ class PacedPlan:
 
     def requests(self, sessions: int) -> int:
         """Return how many requests a turn has."""
-        return max(8, 2 * sessions if sessions < 64 else sessions)
+        return max(6, 2 * sessions if sessions < 64 else sessions)
 
 
 QUICK = PacedPlan(sessions=(1, 32), turns=1)
@@ -182,7 +182,7 @@ async def _turn(http: aiohttp.ClientSession, url: str, traffic: Traffic, mode: M
     turn = await traffic.turn(http, url, mode)
     cpu_after, after = cpu_times(), await _gauges(http, url)
     verifier, drafter = (
-        {name: now[name] - then[name] for name in _GAUGES}
+        {name: now[name] - then[name] for name in GAUGES}
         for then, now in zip(before, after, strict=True)
     )
     busy, total = (b - a for a, b in zip(cpu_before, cpu_after, strict=True))
@@ -197,7 +197,7 @@ async def _gauges(http: aiohttp.ClientSession, url: str) -> list[dict[str, float
     for service in found:
         if "paced_passes" not in service:
             raise Unavailable("a paced service does not answer")
-    return [{name: float(service[name]) for name in _GAUGES} for service in found]
+    return [{name: float(service[name]) for name in GAUGES} for service in found]
 
 
 def cpu_times() -> tuple[float, float]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice, starmap
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit
 from foredraft.types import Base, Guess, ProposeAhead, Round
+
+# Of the least expected token of a draft that was bought as a whole.
+_BELOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +25,44 @@ class Outcome:
     base: Base
 
 
-def predict(requested: Round, guesses: Sequence[Guess]) -> tuple[Outcome, ...]:
-    """Return the outcomes that the guesses about a round's draft name, in their order."""
+@dataclass(frozen=True, slots=True)
+class Purchases:
+    """How much of its drafts a session sees verified.
+
+    A pass buys draft tokens in the order of their expected acceptance, down to one that changes
+    little from pass to pass: here what was left out last was expected to be accepted so often.
+    """
+
+    left_out: float = 0.0
+
+    def bought(self, requested: Round) -> int:
+        """Return how many tokens of a round's draft will be verified, its first ones."""
+        if not requested.expected:
+            return len(requested.draft)
+        return sum(each > self.left_out for each in requested.expected)
+
+    def after(self, requested: Round, bought: int) -> Purchases:
+        """Return what is known after a round of whose draft so many tokens were verified."""
+        if not requested.expected:
+            return self
+        if bought < len(requested.draft):
+            return Purchases(requested.expected[bought])
+        least = requested.expected[-1]
+        return self if self.left_out < least else Purchases(_BELOW * least)
+
+
+def predict(requested: Round, guesses: Sequence[Guess], bought: int) -> tuple[Outcome, ...]:
+    """Return a round's likeliest outcomes, where so many tokens of its draft are verified.
+
+    Those are what its block's guesses name, in their order. Where some of the draft is not
+    verified, its tokens are guesses themselves: as many of all of them as the block had.
+    """
     parents = explicit(requested.parents, len(requested.draft))
+    if bought < len(requested.draft):
+        unverified = zip(parents, requested.draft, requested.expected, strict=True)
+        candidates = [*guesses, *starmap(Guess, islice(unverified, bought, None))]
+        verified = [each for each in candidates if each.node < bought]
+        guesses = sorted(verified, key=lambda each: -each.probability)[: len(guesses)]
     kept = (branch(parents, guess.node) for guess in guesses)
     return tuple(
         outcome(requested.base, (*(requested.draft[node] for node in nodes), guess.token))

@@ -132,7 +132,7 @@ def observed(
         return None
     places = (draft.trimmed + node for node in verdict.kept[:num_accepted])
     tokens = (*(request.draft[node] for node in verdict.kept), *verdict.next_tokens)
-    outcomes = predict(request, draft.guesses)
+    outcomes = predict(request, draft.guesses, bought)
     # What was not bought was not observed; what the drafter left out was.
     return Observation(
         draft.trimmed + bought if verdict.left_out else draft.requested_k,

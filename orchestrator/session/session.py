@@ -14,7 +14,7 @@ from dataclasses import replace
 from foredraft.decoding.committed_prefix import CommittedPrefix
 from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
 from foredraft.decoding.drafter_view import DrafterView
-from foredraft.decoding.outcomes import outcomes_of, predict
+from foredraft.decoding.outcomes import Purchases, outcomes_of, predict
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.lease import LedRound
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
@@ -77,6 +77,7 @@ class Session:
         self._verifying: Draft | None = None
         # The bases that drafts were requested for ahead of the verdict in flight.
         self._ahead: frozenset[Base] = frozenset()
+        self._purchases = Purchases()
         self._drafts = DraftBuffer(self._prefix)
         self._target: ModelInfo | None = None
         self._view: DrafterView | None = None
@@ -228,6 +229,8 @@ class Session:
         self._features.arrived(verdict, num_features)
         self._drafted |= bool(request.draft)
         first, draft = not self.generated, self._verifying
+        bought = len(request.draft) - verdict.left_out
+        self._purchases = self._purchases.after(request, bought)
         done = commit(request, verdict, Ending(self.tokens_left, self._stop_ids))
         self._prefix.extend([committed.token for committed in done.tokens])
         self.finish = done.finish
@@ -238,7 +241,7 @@ class Session:
             tokens=done.tokens,
             num_accepted=done.num_accepted,
             ngram=draft is not None and draft.block.proposal == NGRAM,
-            bought=len(request.draft) - verdict.left_out,
+            bought=bought,
             price=verdict.price,
             observation=observed(draft, request, verdict, done.num_accepted) if draft else None,
             ran_ahead=bool(self._ahead),
@@ -298,7 +301,8 @@ class Session:
         if self._in_flight is None or self._verifying is None or self._features.reads:
             # Predicted tokens have no features yet.
             return None
-        outcomes = predict(self._in_flight, self._verifying.guesses)
+        bought = self._purchases.bought(self._in_flight)
+        outcomes = predict(self._in_flight, self._verifying.guesses, bought)
         planned = self._planner.after(outcomes, k)
         if planned is None:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from foredraft.decoding.outcomes import outcomes_of, predict
+from foredraft.decoding.outcomes import Purchases, outcomes_of, predict
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.types import Base, Guess, ProposeAhead, Round
 from orchestrator.breaker import Breaker, BreakerState
@@ -12,20 +12,51 @@ from orchestrator.session.drafts import SpeculationCache
 
 def test_a_guess_predicts_its_branch_and_its_token() -> None:
     asked = Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4))
-    whole, none = predict(asked, (Guess(1, 5, 0.6), Guess(-1, 9, 0.1)))
+    whole, none = predict(asked, (Guess(1, 5, 0.6), Guess(-1, 9, 0.1)), 2)
     assert (whole.tokens, none.tokens) == ((3, 4, 5), (9,))
     assert whole.base == Base("s", 5, 5, hash_prefix((1, 2, 3, 4, 5)))
 
 
 def test_guesses_about_a_tree_follow_its_parents() -> None:
     asked = Round(Base("s", 4, 1, hash_prefix((1,))), (3, 9, 4), parents=(-1, -1, 0))
-    predicted = predict(asked, (Guess(2, 5, 0.5), Guess(1, 6, 0.2)))
+    predicted = predict(asked, (Guess(2, 5, 0.5), Guess(1, 6, 0.2)), 3)
     assert [each.tokens for each in predicted] == [(3, 4, 5), (9, 6)]
+
+
+def test_tokens_that_are_not_verified_are_guesses_themselves() -> None:
+    asked = Round(
+        Base("s", 4, 1, hash_prefix((1,))),
+        (3, 4, 9, 8),
+        parents=(-1, 0, -1, 1),
+        expected=(0.9, 0.6, 0.3, 0.2),
+    )
+    guesses = (Guess(1, 5, 0.25), Guess(3, 6, 0.1), Guess(0, 7, 0.05))
+    predicted = predict(asked, guesses, 2)
+    # Token 9 in place of 3, a guess of the block, token 8 after both: as many as the block had.
+    assert [each.tokens for each in predicted] == [(9,), (3, 4, 5), (3, 4, 8)]
+    # Nothing is verified: the outcome is a first token.
+    assert [each.tokens for each in predict(asked, guesses, 0)] == [(3,), (9,)]
+
+
+def test_what_was_left_out_last_is_expected_to_be_left_out() -> None:
+    base = Base("s", 4, 1, hash_prefix((1,)))
+    asked = Round(base, (3, 4, 5), expected=(0.9, 0.5, 0.3))
+    known = Purchases()
+    assert known.bought(asked) == 3
+    known = known.after(asked, 2)
+    assert known.bought(asked) == 2
+    assert known.bought(Round(base, (3, 4), expected=(0.4, 0.31))) == 2
+    # All of a draft with less likely tokens was verified: so will be others like it.
+    known = known.after(Round(base, (3,), expected=(0.2,)), 1)
+    assert known.bought(asked) == 3
+    # Drafts without estimates are verified whole.
+    assert known.after(Round(base, (3, 4)), 2) == known
+    assert known.bought(Round(base, (3, 4))) == 2
 
 
 def test_a_request_names_the_same_outcomes_on_both_sides() -> None:
     asked = Round(Base("s", 4, 2, hash_prefix((1, 2))), (3, 4))
-    predicted = predict(asked, (Guess(1, 5, 0.6), Guess(0, 7, 0.1)))
+    predicted = predict(asked, (Guess(1, 5, 0.6), Guess(0, 7, 0.1)), 2)
     request = ProposeAhead(asked.base, 2, (), 4, tuple(each.tokens for each in predicted))
     assert outcomes_of(request) == predicted
 
