@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, starmap
+from itertools import islice, starmap, takewhile
 
 from foredraft.decoding.prefix import extend_hash
-from foredraft.decoding.tree import branch, explicit
+from foredraft.decoding.tree import ROOT, branch, explicit
 from foredraft.types import Base, Guess, ProposeAhead, Round
 
 # Of the least expected token of a draft that was bought as a whole.
@@ -39,7 +39,8 @@ class Purchases:
         """Return how many tokens of a round's draft will be verified, its first ones."""
         if not requested.expected:
             return len(requested.draft)
-        return sum(each > self.left_out for each in requested.expected)
+        likely = takewhile(lambda each: each > self.left_out, requested.expected)
+        return sum(1 for _ in likely)
 
     def after(self, requested: Round, bought: int) -> Purchases:
         """Return what is known after a round of whose draft so many tokens were verified."""
@@ -58,16 +59,31 @@ def predict(requested: Round, guesses: Sequence[Guess], bought: int) -> tuple[Ou
     verified, its tokens are guesses themselves: as many of all of them as the block had.
     """
     parents = explicit(requested.parents, len(requested.draft))
-    if bought < len(requested.draft):
-        unverified = zip(parents, requested.draft, requested.expected, strict=True)
-        candidates = [*guesses, *starmap(Guess, islice(unverified, bought, None))]
-        verified = [each for each in candidates if each.node < bought]
-        guesses = sorted(verified, key=lambda each: -each.probability)[: len(guesses)]
-    kept = (branch(parents, guess.node) for guess in guesses)
+    named = _likeliest(requested, guesses, bought)
+    kept = (branch(parents, guess.node) for guess in named)
     return tuple(
         outcome(requested.base, (*(requested.draft[node] for node in nodes), guess.token))
-        for nodes, guess in zip(kept, guesses, strict=True)
+        for nodes, guess in zip(kept, named, strict=True)
     )
+
+
+def predicts(
+    requested: Round, guesses: Sequence[Guess], bought: int, kept: Sequence[int], token: int
+) -> bool:
+    """Return whether `predict` names the outcome that is a token after the kept nodes."""
+    end = kept[-1] if kept else ROOT
+    named = _likeliest(requested, guesses, bought)
+    return any(guess.node == end and guess.token == token for guess in named)
+
+
+def _likeliest(requested: Round, guesses: Sequence[Guess], bought: int) -> Sequence[Guess]:
+    if bought == len(requested.draft) or not requested.expected:
+        return guesses
+    parents = explicit(requested.parents, len(requested.draft))
+    unverified = zip(parents, requested.draft, requested.expected, strict=True)
+    candidates = [*guesses, *starmap(Guess, islice(unverified, bought, None))]
+    verified = [each for each in candidates if each.node < bought]
+    return sorted(verified, key=lambda each: -each.probability)[: len(guesses)]
 
 
 def outcome(base: Base, tokens: tuple[int, ...]) -> Outcome:

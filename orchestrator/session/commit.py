@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import repeat, starmap
 
-from foredraft.decoding.outcomes import predict
+from foredraft.decoding.outcomes import predicts
 from foredraft.decoding.tree import ROOT, explicit, is_branch
 from foredraft.errors import CorruptModelOutput
 from foredraft.types import (
@@ -131,13 +131,15 @@ def observed(
     if not bought:
         return None
     places = (draft.trimmed + node for node in verdict.kept[:num_accepted])
-    tokens = (*(request.draft[node] for node in verdict.kept), *verdict.next_tokens)
-    outcomes = predict(request, draft.guesses, bought)
+    predicted = None
+    if draft.guesses:
+        token = verdict.next_tokens[0]
+        predicted = predicts(request, draft.guesses, bought, verdict.kept, token)
     # What was not bought was not observed; what the drafter left out was.
     return Observation(
         draft.trimmed + bought if verdict.left_out else draft.requested_k,
         draft.block.generated_len,
         draft.trimmed + num_accepted,
-        predicted=any(tokens[: len(o.tokens)] == o.tokens for o in outcomes) if outcomes else None,
+        predicted=predicted,
         places=(*range(draft.trimmed), *places),
     )

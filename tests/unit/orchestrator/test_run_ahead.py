@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from foredraft.decoding.outcomes import Purchases, outcomes_of, predict
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foredraft.decoding.outcomes import Purchases, outcome, outcomes_of, predict, predicts
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.decoding.tree import branch
 from foredraft.types import Base, Guess, ProposeAhead, Round
 from orchestrator.breaker import Breaker, BreakerState
 from orchestrator.run_ahead import RunAheadGate
 from orchestrator.session.drafts import SpeculationCache
+
+PROBABILITY = st.floats(0, 1)
 
 
 def test_a_guess_predicts_its_branch_and_its_token() -> None:
@@ -38,6 +44,28 @@ def test_tokens_that_are_not_verified_are_guesses_themselves() -> None:
     assert [each.tokens for each in predict(asked, guesses, 0)] == [(3,), (9,)]
 
 
+@given(st.data())
+def test_an_outcome_is_predicted_if_it_is_among_the_predictions(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    parents = tuple(data.draw(st.integers(-1, node - 1)) for node in range(count))
+    # Tokens differ by their place.
+    draft = tuple(range(10, 10 + count))
+    expected = tuple(sorted(data.draw(st.lists(PROBABILITY, min_size=count, max_size=count))))[::-1]
+    asked = Round(Base("s", 4, 1, hash_prefix((1,))), draft, parents=parents, expected=expected)
+    guess = st.builds(Guess, st.integers(-1, count - 1), st.integers(20, 24), PROBABILITY)
+    guesses = tuple(data.draw(st.lists(guess, max_size=4)))
+    bought = data.draw(st.integers(0, count))
+    end = data.draw(st.integers(-1, bought - 1))
+    token = data.draw(st.sampled_from([*draft[bought:], *range(20, 25)]))
+    kept = branch(parents, end)
+    named = [each.tokens for each in predict(asked, guesses, bought)]
+    assert len(named) <= len(guesses)
+    happened = (*(draft[node] for node in kept), token)
+    assert predicts(asked, guesses, bought, kept, token) == (happened in named)
+    for each in predict(asked, guesses, bought):
+        assert each == outcome(asked.base, each.tokens)
+
+
 def test_what_was_left_out_last_is_expected_to_be_left_out() -> None:
     base = Base("s", 4, 1, hash_prefix((1,)))
     asked = Round(base, (3, 4, 5), expected=(0.9, 0.5, 0.3))
@@ -52,6 +80,7 @@ def test_what_was_left_out_last_is_expected_to_be_left_out() -> None:
     # Drafts without estimates are verified whole.
     assert known.after(Round(base, (3, 4)), 2) == known
     assert known.bought(Round(base, (3, 4))) == 2
+    assert len(predict(Round(base, (3, 4)), (Guess(1, 5, 0.6),), 1)) == 1
 
 
 def test_a_request_names_the_same_outcomes_on_both_sides() -> None:
