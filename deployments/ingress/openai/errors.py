@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,7 +15,17 @@ from starlette.exceptions import HTTPException
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, Unavailable
 
 _log = logging.getLogger(__name__)
-_KINDS = {404: "not_found_error", 405: "invalid_request_error", 413: "invalid_request_error"}
+_KINDS = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+}
+# What pydantic names on a field's path that is none of a client's: the types that a value may have,
+# and that a key is meant.
+_NO_FIELD = re.compile(
+    r"(str|int|float|bool|dict|list|tuple|constrained|literal|function)\b.*|\[key\]"
+)
 
 
 class Failure(BaseModel):
@@ -70,9 +81,14 @@ def install(app: FastAPI) -> None:
         return JSONResponse(body_of(error), status_code=error.http_code, headers=headers)
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        path = [str(part) for part in first["loc"] if part != "body"]
+        parts = (str(part) for part in first["loc"] if part != "body")
+        path = [part for part in parts if not _NO_FIELD.fullmatch(part)]
+        sent = request.headers.get("content-type", "")
+        if not path and first["type"] == "model_attributes_type" and "json" not in sent:
+            message = f"content-type must be application/json, not {sent[:64]!r}"
+            return JSONResponse(error_body(message, "invalid_request_error", 415), 415)
         if first["type"] == "json_invalid":
             message, param = "the body is not valid JSON", None
         else:

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 
 from deployments.ingress.openai.errors import ModelNotFound
 from deployments.ingress.openai.speculative import SpeculativeOptions
@@ -90,6 +90,13 @@ class GenerationFields(BaseModel):
     stream_options: StreamOptions | None = None
     return_token_ids: StrictBool = False
     speculative: SpeculativeOptions = SpeculativeOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None}
 
     @abstractmethod
     def length(self, prompt_tokens: int, max_len: int) -> int:

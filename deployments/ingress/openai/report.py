@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.report import RoundTrace, SpeculationReport
@@ -26,7 +26,7 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "mean_acceptance_length": report.mat + 1 if report.draft_rounds else 0.0,
         "draft_acceptance_rate": report.acceptance_rate,
         "mean_draft_length": report.mean_k,
-        "acceptance_histogram": {str(n): c for n, c in sorted(report.accepted_histogram.items())},
+        "acceptance_histogram": _counts(report.accepted_histogram),
         "origins": {str(origin): count for origin, count in report.origins.items()},
         "run_ahead_rounds": report.run_ahead_rounds,
         "run_ahead_hits": report.run_ahead_hits,
@@ -40,6 +40,11 @@ def speculation(report: SpeculationReport) -> dict[str, Any]:
         "waiting_s": report.waiting_s,
         "trace": report.trace,
     }
+
+
+def _counts(histogram: Mapping[int, int]) -> list[int]:
+    """Return how many drafts had 0, 1, 2, ... tokens accepted."""
+    return [histogram.get(n, 0) for n in range(max(histogram, default=-1) + 1)]
 
 
 def trace(rounds: Sequence[RoundTrace]) -> list[dict[str, Any]]:

@@ -87,6 +87,40 @@ async def test_what_would_change_the_output_is_refused_by_name(
     assert not verifier.opens
 
 
+@pytest.mark.parametrize(
+    ("data", "sent_as", "status", "param"),
+    [
+        (b'{"prompt": [1]}', "", 415, None),
+        (b'{"prompt": [1]}', "text/plain", 415, None),
+        (b"\xff\xfe{", "application/json", 400, None),
+        (b"[" * 50_000, "application/json", 400, None),
+        (b'{"prompt": null}', "application/json", 400, "prompt"),
+        (b'{"prompt": [1], "logit_bias": {"x": 1}}', "application/json", 400, "logit_bias.x"),
+        (b'{"prompt": {"a": 1}}', "application/json", 400, "prompt"),
+    ],
+)
+async def test_what_is_no_request_is_the_clients_fault_and_named(
+    data: bytes, sent_as: str, status: int, param: str | None
+) -> None:
+    async with (
+        served(generations(ScriptedVerifier())) as url,
+        aiohttp.ClientSession() as http,
+        http.post(url, data=data, headers={"content-type": sent_as}) as answer,
+    ):
+        error = (await answer.json())["error"]
+    assert (answer.status, error["code"]) == (status, status)
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+async def test_the_histogram_of_accepted_drafts_is_a_list_of_counts() -> None:
+    async with served(generations(ScriptedVerifier())) as url:
+        _, body = await post(url, {"prompt": PROMPT, "max_tokens": 30})
+    report = body["metrics"]["speculative_decoding"]
+    counts = report["acceptance_histogram"]
+    assert sum(counts) == report["num_spec_steps"]
+    assert sum(n * count for n, count in enumerate(counts)) == report["num_accepted_draft_tokens"]
+
+
 async def test_what_asks_for_nothing_passes() -> None:
     neutral = {
         "user": "u",
@@ -98,6 +132,9 @@ async def test_what_asks_for_nothing_passes() -> None:
         "include_stop_str_in_output": False,
         "guided_json": None,
         "tools": None,
+        "return_token_ids": None,
+        "speculative": None,
+        "stream_options": None,
     }
     async with served(generations(ScriptedVerifier())) as url:
         status, body = await post(url, {"prompt": PROMPT, "max_tokens": 4} | neutral)
