@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foredraft.decoding.prefix import EMPTY_PREFIX_HASH, extend_hash
+from foredraft.decoding.prefix import EMPTY_PREFIX_HASH, extend_hash, extend_hashes
 
 
 class PrefixChain:
@@ -34,9 +34,9 @@ class PrefixChain:
             same += 1
         del self.tokens[same:]
         del self._hashes[same + 1 :]
-        for token in append[same - keep_len :]:
-            self.tokens.append(token)
-            self._hashes.append(extend_hash(self._hashes[-1], (token,)))
+        fresh = append[same - keep_len :]
+        self.tokens += fresh
+        self._hashes += extend_hashes(self._hashes[-1], fresh)
         return same
 
 

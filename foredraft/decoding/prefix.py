@@ -21,6 +21,17 @@ def extend_hash(prefix_hash: int, tokens: Iterable[int]) -> int:
     return h
 
 
+def extend_hashes(prefix_hash: int, tokens: Iterable[int]) -> list[int]:
+    """Return extend_hash after each of the tokens, at the cost of the last one's."""
+    found = []
+    h = prefix_hash
+    for token in tokens:
+        h = ((h ^ (token + 1)) * 0xBF58476D1CE4E5B9) & _MASK
+        h ^= h >> 29
+        found.append(h)
+    return found
+
+
 def hash_prefix(tokens: Iterable[int]) -> int:
     """Return the 64-bit hash of a whole prefix."""
     return extend_hash(EMPTY_PREFIX_HASH, tokens)
