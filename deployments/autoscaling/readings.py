@@ -34,6 +34,7 @@ def verifier_signal(of: Callable[[str], Series]) -> VerifierSignal:
         waiting=last(of("queue")),
         rounds_s=rate(of("rounds")),
         kept_s=rate(of("kept")),
+        pass_s=_mean_pass_s(of),
     )
 
 
@@ -63,6 +64,15 @@ def rate(series: Series) -> float:
     """Return a counter's increase per second, 0 where it began anew; raise IndexError for none."""
     (began, low), (ended, high) = series[0], series[-1]
     return max(0.0, high - low) / (ended - began) if ended > began else 0.0
+
+
+def _mean_pass_s(of: Callable[[str], Series]) -> float:
+    """Return the mean time of recent passes, 0 where there were none or they are not counted."""
+    try:
+        passes_s = rate(of("passes"))
+        return rate(of("pass_s")) / passes_s if passes_s else 0.0
+    except LookupError:
+        return 0.0
 
 
 def plain(series: Mapping[str, Mapping[Any, Sequence[Any]]]) -> Metrics:

@@ -28,7 +28,8 @@ class VerifierSignal(NamedTuple):
     """One verifier.
 
     busy and kv are shares of 0 to 1, waiting counts rounds, rounds_s and kept_s are rounds and
-    accepted draft tokens per second.
+    accepted draft tokens per second, pass_s is the mean time of a pass, 0
+    where it is not known.
     """
 
     busy: float
@@ -37,6 +38,7 @@ class VerifierSignal(NamedTuple):
     waiting: float
     rounds_s: float
     kept_s: float
+    pass_s: float = 0.0
 
 
 class Pool(NamedTuple, Generic[S]):

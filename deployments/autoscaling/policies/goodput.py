@@ -12,12 +12,15 @@ from typing import NamedTuple
 from pydantic import Field
 
 from deployments.autoscaling.policies.demand import DemandConfig, verifiers_needed
+from deployments.autoscaling.policies.plain import plain_decoding
 from deployments.autoscaling.policies.port import Wish, Wishes
 from deployments.autoscaling.signals import PoolName, Signals
 from foredraft.strict import StrictModel
 
 # Weight of the newest estimate.
 _NEWEST = 0.3
+# How much faster than wanted plain decoding has to be, before drafters are given up for it.
+_MARGIN = 0.8
 
 
 class GoodputConfig(StrictModel):
@@ -44,6 +47,12 @@ class GoodputConfig(StrictModel):
     )
     drafts_s: float = Field(
         default=50.0, gt=0, description="Drafts per busy second of a drafter, before any was seen."
+    )
+    token_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Time per token that is soon enough: where plain decoding has it and costs no "
+        "more, there are no drafters; null: a token is worth more the sooner it comes.",
     )
     spare_busy: float = Field(
         default=0.5, gt=0, le=1, description="Busy share of verifiers up to which drafters return."
@@ -101,6 +110,8 @@ class Goodput:
         pool, verifiers = signals.drafters, signals.verifiers.replicas
         if not sum(one.rounds_s for one in verifiers):
             return state, Wish(pool.least, "no rounds")
+        if refusal := self._plain_is_enough(signals):
+            return state, Wish(pool.least, refusal)
         if pool.target:
             state = state._replace(given_up=None)
         else:
@@ -110,6 +121,22 @@ class Goodput:
         # How fast a drafter is and what it adds is seen with one.
         most = pool.most if pool.target else 1
         return state, self._bought(state, signals, most)
+
+    def _plain_is_enough(self, signals: Signals) -> str:
+        """Return why drafts are worth nothing, "" where they are."""
+        config, pool = self._config, signals.verifiers
+        enough_s = config.token_s
+        if enough_s is None or (found := plain_decoding(signals, config.verifiers)) is None:
+            return ""
+        drafters = signals.drafters.target
+        # Without any, a growing load is the verifiers' to carry.
+        dearer = drafters and found.verifiers > pool.target + config.price * drafters
+        if dearer or found.token_s > enough_s * (_MARGIN if drafters else 1.0):
+            return ""
+        return (
+            f"plain decoding takes {1e3 * found.token_s:.0f} ms a token, {1e3 * enough_s:.0f} are "
+            f"soon enough, and needs {found.verifiers} verifiers"
+        )
 
     def _asleep(self, state: Seen, signals: Signals) -> tuple[Seen, str]:
         """Return why a pool of none stays so, "" where it is to be tried again."""

@@ -37,6 +37,7 @@ class Load:
     kept: float = 2.0
     drafter_busy: float = 0.3
     now: float = 0.0
+    pass_s: float = 0.0
 
     def signals(self) -> Signals:
         drafts_s = self.rounds_s if self.drafters else 0.0
@@ -47,6 +48,7 @@ class Load:
             self.waiting,
             self.rounds_s,
             self.kept * drafts_s,
+            self.pass_s,
         )
         each = self.verifiers * drafts_s / max(self.drafters, 1)
         drafter = DrafterSignal(self.drafter_busy, each)
@@ -179,3 +181,27 @@ def test_whatever_comes_wishes_are_within_the_bounds(name, moments) -> None:
             if pool in found:
                 assert least <= found[pool].replicas <= 4
                 assert found[pool].reason
+
+
+@pytest.mark.parametrize(
+    ("load", "drafters"),
+    [
+        # 4 sessions get 40 + 2 x 40 tokens/s, 33 ms each; without drafts a token takes a pass.
+        (Load(pass_s=0.030), 0),
+        (Load(pass_s=0.045), 1),
+        # Sessions last longer without, three times as long: their KV needs one verifier more.
+        (Load(pass_s=0.030, sessions=1.2, kv=0.3), 1),
+        # Not known: as if there were no such thing.
+        (Load(pass_s=0.0), 1),
+        # Without drafters it is seen: 4 sessions at 40 tokens/s.
+        (Load(drafters=0, busy=0.3, pass_s=0.030), 1),
+        (Load(drafters=0, busy=0.3, sessions=1.6), 0),
+        # More verifiers are needed, and no drafters.
+        (Load(drafters=0, busy=0.3, sessions=1.6, kv=0.9), 0),
+    ],
+)
+def test_where_plain_decoding_is_fast_enough_nothing_is_drafted(load: Load, drafters: int) -> None:
+    policy = Goodput(GoodputConfig(token_s=0.05))
+    found = policy.step(policy.initial, load.signals())[1][DRAFTER]
+    assert found.replicas == drafters, found.reason
+    assert drafters or "plain decoding takes" in found.reason

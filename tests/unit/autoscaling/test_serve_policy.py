@@ -14,7 +14,7 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from deployments.autoscaling import serve_policy
 from deployments.autoscaling.names import settings_key
-from deployments.autoscaling.readings import rate
+from deployments.autoscaling.readings import rate, verifier_signal
 from deployments.autoscaling.serve_policy import ScalingPolicy
 from foredraft.errors import ConfigError
 
@@ -231,3 +231,13 @@ def test_a_counter_that_began_anew_has_no_rate() -> None:
     assert rate([(0.0, 100.0), (5.0, 10.0)]) == 0.0
     assert rate([(0.0, 100.0)]) == 0.0
     assert rate([(0.0, 100.0), (5.0, 110.0)]) == 2.0
+
+
+def test_the_mean_time_of_a_pass_is_read_where_passes_are_counted() -> None:
+    series = {
+        name: [(0.0, 0.0), (10.0, value)]
+        for name, value in {"rounds": 50.0, "kept": 0.0, "passes": 20.0, "pass_s": 5.0}.items()
+    } | {name: [(10.0, 1.0)] for name in ("busy", "kv_used", "kv_total", "sessions", "queue")}
+    assert verifier_signal(series.__getitem__).pass_s == 0.25
+    del series["pass_s"]
+    assert verifier_signal(series.__getitem__).pass_s == 0.0
