@@ -77,6 +77,7 @@ SUBCOMMANDS = (
         "simulate", "foredraft_cli.simulate", "Simulate a cluster under a trace, in virtual time."
     ),
     Subcommand("status", "foredraft_cli.status", "Show what runs on a cluster, and why so much."),
+    Subcommand("tune", "foredraft_cli.tune", "Find an autoscaling policy's cheapest parameters."),
     Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
     Subcommand(
         "train", "training.cli", "Train the embedded target, drafter and proxy (in a checkout)."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from foredraft_simulator.traces.arrival import Trace, from_start
+from foredraft_simulator.traces.arrival import Arrival, Trace, from_start
 
 
 def time_scaled(trace: Trace, factor: float) -> Trace:
@@ -21,7 +21,7 @@ def rate_scaled(trace: Trace, factor: float, seed: int = 0) -> Trace:
     """
     rng = random.Random(seed)
     arrivals = trace.arrivals
-    found = []
+    found: list[Arrival] = []
     for at, each in enumerate(arrivals):
         whole = math.floor(factor)
         count = whole + (rng.random() < factor - whole)
