@@ -11,6 +11,8 @@ from foredraft.types import Candidates, LogitsParams, SamplingParams
 
 MAX_SESSION_ID = 128
 MAX_PREFIX = 1 << 20
+# Below it logits / temperature leave the numbers that floats hold.
+MIN_TEMPERATURE = 1e-5
 MAX_DRAFT = 256
 # Outcomes of one round that drafts are made for before its verdict.
 MAX_OUTCOMES = 32
@@ -101,6 +103,10 @@ def check_groups(groups: Sequence[str]) -> None:
 def check_sampling(sampling: SamplingParams, vocab_size: int) -> None:
     """Raise InvalidRequest naming the first sampling field that is out of range."""
     check_range("temperature", sampling.temperature, 0, 100)
+    if 0 < sampling.temperature < MIN_TEMPERATURE:
+        raise InvalidRequest(
+            f"temperature must be 0, or at least {MIN_TEMPERATURE:g}", param="temperature"
+        )
     check_range("top_k", sampling.top_k, 0, vocab_size)
     check_range("top_p", sampling.top_p, 0, 1)
     if sampling.top_p == 0:

@@ -13,7 +13,7 @@ from deployments.ingress.openai.errors import ModelNotFound
 from deployments.ingress.openai.speculative import SpeculativeOptions
 from deployments.ingress.openai.structured import ResponseFormat, StructuredOutputs
 from foredraft.errors import InvalidRequest
-from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_SALT, check_range
+from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_SALT, MIN_TEMPERATURE, check_range
 from foredraft.types import Grammar, LogitsParams, SamplingParams
 
 MAX_N = 16
@@ -156,11 +156,14 @@ class GenerationFields(BaseModel):
     def sampling(self, sample: int) -> SamplingParams:
         """The sampling parameters of a prompt's answer, null fields at their defaults.
 
+        A temperature too small to divide by is 0, as in vLLM.
+
         Answer number i has seed + i, and without a seed a fresh one.
         """
+        temperature = 1.0 if self.temperature is None else self.temperature
         seed = secrets.randbits(63) if self.seed is None else self.seed + sample
         return SamplingParams(
-            temperature=1.0 if self.temperature is None else self.temperature,
+            temperature=temperature if temperature >= MIN_TEMPERATURE else 0.0,
             top_k=max(self.top_k or 0, 0),
             top_p=1.0 if self.top_p is None else self.top_p,
             min_p=self.min_p or 0.0,

@@ -83,6 +83,8 @@ def test_short_prefixes_do_not_collide() -> None:
     [
         ("temperature", -0.1),
         ("temperature", 101.0),
+        ("temperature", 1e-320),
+        ("temperature", 9e-6),
         ("temperature", math.nan),
         ("temperature", math.inf),
         ("top_k", -1),

@@ -207,6 +207,15 @@ async def test_what_a_verifier_refuses_names_the_clients_own_field(stream: bool)
             assert found["error"]["message"] == f"{field}: no text follows it"
 
 
+async def test_a_temperature_too_small_to_divide_by_is_0() -> None:
+    verifier = ScriptedVerifier()
+    async with served(generations(verifier)) as url:
+        for temperature in (1e-320, 9e-6, 1e-5):
+            body = {"prompt": PROMPT, "max_tokens": 2, "temperature": temperature}
+            assert (await post(url, body))[0] == 200
+    assert [each.sampling.temperature for each in verifier.opens] == [0.0, 0.0, 1e-5]
+
+
 async def test_counts_of_cached_tokens_are_for_who_shares_a_salt() -> None:
     verifier = ScriptedVerifier()
     body = {"prompt": PROMPT, "max_tokens": 2}
