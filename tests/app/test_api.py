@@ -112,8 +112,8 @@ async def test_stop_string_cuts_the_text(cluster: RunningCluster, enabled: bool)
         ({"stop_token_ids": [-1]}, "stop_token_ids"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
-        ({"structured_outputs": {"regex": "(("}}, "grammar"),
-        ({"structured_outputs": {"json": {"type": "nothing"}}}, "grammar"),
+        ({"structured_outputs": {"regex": "(("}}, "structured_outputs"),
+        ({"structured_outputs": {"json": {"type": "nothing"}}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a"}, "min_tokens": 2}, "min_tokens"),
         ({"prompt": ""}, "prompt"),
         ({"prompt": []}, "prompt"),
@@ -127,7 +127,7 @@ async def test_stop_string_cuts_the_text(cluster: RunningCluster, enabled: bool)
         ({"stop": ["x"] * 99}, "stop"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"speculative": {"enable": True}}, "speculative.enable"),
-        ({"max_tokens": 1 << 20}, "max_new_tokens"),
+        ({"max_tokens": 1 << 20}, "max_tokens"),
     ],
 )
 async def test_bad_input_is_a_400_that_names_the_field(
