@@ -111,14 +111,20 @@ def _held() -> dict[str, float] | None:
     from ray.exceptions import RayError
 
     found: dict[str, float] = {}
-    for service in _SERVICES:
-        handle = serve.get_deployment_handle(service, "foredraft")
-        try:
-            statuses = call_every_replica(handle, "status", timeout_s=10)
-        except (RayError, TimeoutError, ForedraftError):
-            return None
-        for _, gauges in statuses:
-            for name in _HELD:
-                if gauges.get(name):
-                    found[f"{service} {name}"] = found.get(f"{service} {name}", 0) + gauges[name]
+
+    def count(name: str, held: float) -> None:
+        if held:
+            found[name] = found.get(name, 0) + held
+
+    try:
+        ingress = serve.get_deployment_handle("ingress", "foredraft")
+        for requests in call_every_replica(ingress, "under_way", timeout_s=10):
+            count("ingress requests", requests)
+        for service in _SERVICES:
+            handle = serve.get_deployment_handle(service, "foredraft")
+            for _, gauges in call_every_replica(handle, "status", timeout_s=10):
+                for name in _HELD:
+                    count(f"{service} {name}", gauges.get(name, 0))
+    except (RayError, TimeoutError, ForedraftError):
+        return None
     return found

@@ -137,6 +137,10 @@ class Ingress:
         """Return what /health calls this replica, so that one can know whose answer that is."""
         return self._instance
 
+    def under_way(self) -> int:
+        """Return how many requests this replica has under way."""
+        return self._generations.stopping.under_way
+
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Take over what needs no new process; Serve calls this at the start, too."""
         config = parse(ForedraftConfig, user_config)

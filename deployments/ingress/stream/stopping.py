@@ -34,6 +34,11 @@ class Stopping:
         if not self.ready:
             raise Unavailable("the server is stopping")
 
+    @property
+    def under_way(self) -> int:
+        """The number of requests that are under way."""
+        return self._under_way
+
     def check(self) -> None:
         """Raise Unavailable once the server stops."""
         if self._until is not None:
