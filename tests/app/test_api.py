@@ -87,6 +87,10 @@ async def test_stop_string_cuts_the_text(cluster: RunningCluster, enabled: bool)
     ("change", "param"),
     [
         ({"max_tokens": 0}, "max_tokens"),
+        (
+            {"max_tokens": 0, "echo": True, "stream_options": {"include_usage": True}},
+            "stream_options",
+        ),
         ({"max_tokens": "many"}, "max_tokens"),
         ({"temperature": -1}, "temperature"),
         ({"top_p": 0}, "top_p"),

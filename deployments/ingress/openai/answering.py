@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
@@ -20,7 +21,7 @@ from deployments.ingress.stream.resume import FIELD, EventId, Sent, read_id, res
 from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops
 from foredraft.errors import InvalidRequest
 from foredraft.limits import check_logits, check_tokens
-from foredraft.types import Acceptance
+from foredraft.types import Acceptance, FinishReason
 from orchestrator.request import GenerationRequest
 
 _SEED = (1 << 64) - 1
@@ -48,6 +49,8 @@ async def answer(
     prompt_tokens = sum(map(len, prompts))
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = named(generations.deltas(asked, config), request)
+    if request.without_text:
+        stream = prompts_alone(stream)
     if begun is not None:
         if config.acceptance is not Acceptance.COUPLED:
             raise InvalidRequest(
@@ -103,6 +106,19 @@ async def named(
                 raise
             message = str(error).replace(error.param, field)
             raise InvalidRequest(message, param=field) from None
+
+
+async def prompts_alone(
+    stream: AsyncGenerator[tuple[int, Delta]],
+) -> AsyncGenerator[tuple[int, Delta]]:
+    """Yield what stream says of the prompts, without the text behind them."""
+    async with aclosing(stream):
+        async for index, delta in stream:
+            finish = None if delta.finish_reason is None else FinishReason.LENGTH
+            yield (
+                index,
+                replace(delta, text="", tokens=(), rounds=(), finish_reason=finish),
+            )
 
 
 def best(

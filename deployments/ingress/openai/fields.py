@@ -112,6 +112,11 @@ class GenerationFields(BaseModel):
         """Whether the answer begins with the prompt."""
         return False
 
+    @property
+    def without_text(self) -> bool:
+        """Whether the prompt alone is wanted, with its logprobs, and no token behind it."""
+        return False
+
     def check(self, model_name: str) -> None:
         """Raise InvalidRequest naming the first field that cannot be honoured."""
         if self.model is not None and self.model != model_name:

@@ -216,6 +216,21 @@ async def test_a_temperature_too_small_to_divide_by_is_0() -> None:
     assert [each.sampling.temperature for each in verifier.opens] == [0.0, 0.0, 1e-5]
 
 
+async def test_a_prompt_alone_is_scored_without_a_token_behind_it() -> None:
+    """As harnesses do that compare the logprobs of given answers."""
+    verifier = ScriptedVerifier()
+    asked = {"prompt": PROMPT, "max_tokens": 0, "return_token_ids": True}
+    async with served(generations(verifier)) as url:
+        status, refused = await post(url, asked)
+        assert (status, refused["error"]["param"]) == (400, "max_tokens")
+        status, body = await post(url, asked | {"echo": True})
+    assert status == 200, body
+    [choice] = body["choices"]
+    prompt = TOKENIZER.decode(PROMPT, skip_special_tokens=False)
+    assert (choice["text"], choice["finish_reason"]) == (prompt, "length")
+    assert choice["token_ids"] == [] and body["usage"]["completion_tokens"] == 0
+
+
 async def test_counts_of_cached_tokens_are_for_who_shares_a_salt() -> None:
     verifier = ScriptedVerifier()
     body = {"prompt": PROMPT, "max_tokens": 2}

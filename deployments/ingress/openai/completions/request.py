@@ -21,6 +21,7 @@ class CompletionRequest(GenerationFields):
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
 
+    max_tokens: StrictInt | None = Field(None, ge=0, le=MAX_TOKENS)
     prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
     best_of: StrictInt | None = Field(None, ge=1, le=MAX_N)
     echo: StrictBool | None = False
@@ -28,6 +29,8 @@ class CompletionRequest(GenerationFields):
 
     def check(self, model_name: str) -> None:
         super().check(model_name)
+        if self.max_tokens == 0 and not self.echo:
+            raise InvalidRequest("max_tokens 0 goes with echo", param="max_tokens")
         if (self.min_tokens or 0) > self.length(0, MAX_TOKENS):
             raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
         if self.candidates < self.samples:
@@ -40,7 +43,12 @@ class CompletionRequest(GenerationFields):
         return self.best_of or self.samples
 
     def length(self, prompt_tokens: int, max_len: int) -> int:
-        return self.max_tokens or DEFAULT_MAX_TOKENS
+        # The verifier scores a prompt in its first round, which has a token.
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else max(1, self.max_tokens)
+
+    @property
+    def without_text(self) -> bool:
+        return self.max_tokens == 0
 
     @property
     def top_logprobs_asked(self) -> int | None:
