@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from foredraft_simulator.traces.arrival import Arrival
 
 app = typer.Typer(add_completion=False)
 
@@ -16,8 +20,16 @@ app = typer.Typer(add_completion=False)
 def simulate(
     scenario: Annotated[Path, typer.Argument(help="YAML file of the cluster (docs/simulator.md).")],
     trace: Annotated[
-        str, typer.Option(help="Requests: a trace's file, azure-conv, azure-code, or a shape.")
-    ] = "ramp",
+        str | None,
+        typer.Option(
+            help="Requests: a trace's file, azure-conv, azure-code, or a shape; default: those of "
+            "the recording, else the shape ramp."
+        ),
+    ] = None,
+    recording: Annotated[
+        Path | None,
+        typer.Option(help="File of `foredraft record`: acceptance, passes and messages as there."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Another seed, other luck.")] = 0,
     as_json: Annotated[
         Path | None, typer.Option("--json", help="File for all figures and every request.")
@@ -25,6 +37,9 @@ def simulate(
     plot: Annotated[Path | None, typer.Option(help="File for a picture (PNG or SVG).")] = None,
 ) -> None:
     """Simulate a cluster with the real session, controllers, market, routing and policies."""
+    from foredraft_simulator.acceptance.config import RecordedConfig
+    from foredraft_simulator.recordings.costs import arrivals_of, costs_of, played
+    from foredraft_simulator.recordings.records import read_recording
     from foredraft_simulator.report.picture import draw
     from foredraft_simulator.report.table import as_text, summary
     from foredraft_simulator.scenario.scenario import read_scenario
@@ -34,9 +49,15 @@ def simulate(
     # What goes wrong in a scenario is in its figures.
     logging.getLogger("orchestrator").setLevel(logging.CRITICAL)
     config = read_scenario(scenario)
-    requests = named_trace(trace, seed)
-    outcome = simulated(config, requests.arrivals, seed)
-    typer.echo(f"{config.name or scenario.stem}, {requests.source}, seed {seed}")
+    arrivals: Sequence[Arrival] = ()
+    if recording is not None:
+        recorded = read_recording(recording)
+        config = played(config, RecordedConfig(recording=recording), costs_of(recorded))
+        arrivals = arrivals_of(recorded)
+    if trace is not None or not arrivals:
+        arrivals = named_trace(trace or "ramp", seed).arrivals
+    outcome = simulated(config, arrivals, seed)
+    typer.echo(f"{config.name or scenario.stem}, {trace or recording or 'ramp'}, seed {seed}")
     typer.echo(as_text(outcome))
     if as_json is not None:
         rows = [

@@ -50,7 +50,7 @@ class ByDepthConfig(StrictModel):
 class RecordedConfig(StrictModel):
     """Drafts that keep what those of a recording kept."""
 
-    kind: Literal["recorded"] = Field(description="Name of this kind.")
+    kind: Literal["recorded"] = Field(default="recorded", description="Name of this kind.")
     recording: Path = Field(
         description="File of `foredraft record`; a relative path is looked for beside the scenario."
     )
