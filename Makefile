@@ -53,6 +53,7 @@ proto: $(STAMP)
 # Regenerates the configuration reference and the dashboard; `make check` fails when it is not current.
 docs: $(STAMP)
 	PYTHONPATH=. $(BIN)/python scripts/config_reference.py > docs/configuration.md
+	PYTHONPATH=. $(BIN)/python scripts/scenario_reference.py > docs/scenarios.md
 	PYTHONPATH=. $(BIN)/python scripts/dashboard.py > cluster/grafana/foredraft.json
 
 bench: $(STAMP)

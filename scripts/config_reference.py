@@ -54,15 +54,21 @@ def sections(model: Model, path: str, seen: set[Model]) -> Iterator[str]:
 
 def section(model: Model, path: str) -> str:
     """Return a model's heading, its docstring and the table of its fields."""
-    kind = model.model_fields.get("name")
-    label = (
-        f" with `name: {kind.default}`" if kind and get_origin(kind.annotation) is Literal else ""
-    )
+    label = _label(model)
     title = f"`{path}`{label}" if path else "The file"
     lines = [f"## {title}", "", inspect.cleandoc(model.__doc__ or ""), ""]
     lines += ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
     lines += [row(name, field) for name, field in model.model_fields.items()]
     return "\n".join([*lines, ""])
+
+
+def _label(model: Model) -> str:
+    """Return what tells a model from others at its key, "" where there are none."""
+    for name in ("name", "kind"):
+        field = model.model_fields.get(name)
+        if field and get_origin(field.annotation) is Literal and not field.is_required():
+            return f" with `{name}: {field.default}`"
+    return ""
 
 
 def row(name: str, field: FieldInfo) -> str:

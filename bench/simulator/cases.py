@@ -1,4 +1,4 @@
-"""What is run both ways: scenarios of one device, an H100 slowed down twentyfold."""
+"""What is run both ways: scenarios of one device, an H100 slowed down fortyfold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.traces.arrival import Arrival
 from foredraft_simulator.traces.shapes import ShapeConfig, shaped
 
-SLOWDOWN = 20.0
+SLOWDOWN = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,17 @@ def _scenario(**changes: Any) -> Scenario:
 
 
 def _one_by_one(count: int, every_s: float) -> list[Arrival]:
-    return [Arrival(number * every_s, 64, 40) for number in range(count)]
+    return [Arrival(number * every_s, 64, 24) for number in range(count)]
 
 
 def _at_once(count: int) -> list[Arrival]:
-    return [Arrival(0.02 * number, 64, 40) for number in range(count)]
+    return [Arrival(0.04 * number, 64, 24) for number in range(count)]
 
 
 _RAMP = shaped(
-    ShapeConfig(shape="ramp", rate=0.25, peak=2, duration_s=24, prompt_tokens=96, output_tokens=32),
+    ShapeConfig(
+        shape="ramp", rate=0.2, peak=1.6, duration_s=30, prompt_tokens=96, output_tokens=24
+    ),
     seed=1,
 ).arrivals
 _FAR = {"link": {"delay_ms": 2 * SLOWDOWN}}
@@ -66,7 +68,7 @@ _NOT_AHEAD = {"run_ahead_min_hit_rate": 1.0}
 
 # By these two, what this machine adds is told from what is modelled.
 CALIBRATION = (
-    Case("plain, one session", _scenario(speculate=False), _one_by_one(3, 6.0)),
+    Case("plain, one session", _scenario(speculate=False), _one_by_one(2, 8.0)),
     Case("plain, 24 sessions", _scenario(speculate=False), _at_once(24)),
 )
 
@@ -77,16 +79,16 @@ def _orchestrator(**changes: Any) -> dict[str, Any]:
 
 CASES = (
     *CALIBRATION,
-    Case("one session", _scenario(), _one_by_one(6, 3.0)),
+    Case("one session", _scenario(), _one_by_one(4, 4.0)),
     Case("24 sessions", _scenario(), _at_once(24)),
     Case("48 sessions", _scenario(), _at_once(48)),
     Case("plain, ramp", _scenario(speculate=False), _RAMP),
     Case("ramp", _scenario(), _RAMP),
-    Case("one session, 2 ms to the drafter", _scenario(drafter=_FAR), _one_by_one(6, 3.0)),
+    Case("one session, 2 ms to the drafter", _scenario(drafter=_FAR), _one_by_one(4, 4.0)),
     Case(
         "one session, 2 ms to the drafter, nothing drafted ahead",
         _scenario(drafter=_FAR, orchestrator=_orchestrator(**_NOT_AHEAD)),
-        _one_by_one(6, 3.0),
+        _one_by_one(4, 4.0),
     ),
     Case("two verifiers, 24 sessions", _scenario(verifier={"replicas": 2}), _at_once(24)),
     Case(

@@ -32,6 +32,7 @@ from foredraft_simulator.traces.arrival import Arrival
 from verifier_service import server as verifier_server
 from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
+from verifier_service.drafters import Drafters
 from verifier_service.runner import Runner
 
 
@@ -107,7 +108,7 @@ async def _services(
                 await verifier_server.serve_engine(
                     VerifierConfig(model=Path()),
                     runner,
-                    connect=connect if config.leads_rounds else None,
+                    drafters=Drafters(connect if config.leads_rounds else None),
                 )
             )
         yield services
