@@ -20,7 +20,7 @@ from foredraft_cli.prompts.held_out import PromptsOption, prompts
 if TYPE_CHECKING:
     import aiohttp
 
-    from foredraft_simulator.recordings.records import RecordedRequest
+    from foredraft_simulator.recorded_runs.records import RecordedRequest
 
 app = typer.Typer(add_completion=False)
 
@@ -38,10 +38,10 @@ def record(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
     file: PromptsOption = None,
-    note: Annotated[str, typer.Option(help="What the recording says of itself.")] = "",
+    note: Annotated[str, typer.Option(help="What the recorded run says of itself.")] = "",
 ) -> None:
-    """Record a run of a server, for the simulator and for others (docs/recordings.md)."""
-    from foredraft_simulator.recordings.records import Header, write_recording
+    """Record a run of a server, for the simulator and for others (docs/recorded_runs.md)."""
+    from foredraft_simulator.recorded_runs.records import Header, write_run
     from foredraft_simulator.traces.named import named_trace
 
     arrivals: Sequence[tuple[float, int]] = [(0.0, max_tokens)] * requests
@@ -51,20 +51,23 @@ def record(
         arrivals = [(each.time_s, min(max_tokens, each.output_tokens)) for each in named]
         at_once = len(arrivals)
     texts = list(islice(cycle(prompts(len(arrivals), file)), len(arrivals)))
-    model, found = asyncio.run(_recorded(url, texts, arrivals, at_once, temperature))
-    write_recording(out, Header(model=model, note=note), found)
+    model, found = asyncio.run(recorded(url, texts, arrivals, at_once, temperature))
+    write_run(out, Header(model=model, note=note), found)
     tokens = sum(each.output_tokens for each in found)
     typer.echo(f"{out}: {len(found)} requests, {tokens} tokens")
 
 
-async def _recorded(
+async def recorded(
     url: str,
     texts: Sequence[str],
     arrivals: Sequence[tuple[float, int]],
     clients: int,
     temperature: float,
 ) -> tuple[str, list[RecordedRequest]]:
-    """Return the model's name, and every request; raise what the first failure says."""
+    """Return the model's name, and every request, of which come a time and the most tokens.
+
+    Raise Unavailable where no server answers, and what the first failure says.
+    """
     import aiohttp
 
     gate = asyncio.Semaphore(clients)
@@ -92,7 +95,7 @@ async def _recorded(
 async def _request(
     http: aiohttp.ClientSession, url: str, body: dict[str, Any], temperature: float, began: float
 ) -> RecordedRequest:
-    from foredraft_simulator.recordings.answers import recorded_request
+    from foredraft_simulator.recorded_runs.answers import recorded_request
 
     sent = time.perf_counter()
     body |= {"stream": True, "stream_options": {"include_usage": True}}

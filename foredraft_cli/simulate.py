@@ -23,10 +23,10 @@ def simulate(
         str | None,
         typer.Option(
             help="Requests: a trace's file, azure-conv, azure-code, or a shape; default: those of "
-            "the recording, else the shape ramp."
+            "the recorded run, else the shape ramp."
         ),
     ] = None,
-    recording: Annotated[
+    run: Annotated[
         Path | None,
         typer.Option(help="File of `foredraft record`: acceptance, passes and messages as there."),
     ] = None,
@@ -38,8 +38,8 @@ def simulate(
 ) -> None:
     """Simulate a cluster with the real session, controllers, market, routing and policies."""
     from foredraft_simulator.acceptance.config import RecordedConfig
-    from foredraft_simulator.recordings.costs import arrivals_of, costs_of, played
-    from foredraft_simulator.recordings.records import read_recording
+    from foredraft_simulator.recorded_runs.costs import arrivals_of, costs_of, played
+    from foredraft_simulator.recorded_runs.records import read_run
     from foredraft_simulator.report.picture import draw
     from foredraft_simulator.report.table import as_text, summary
     from foredraft_simulator.scenario.scenario import read_scenario
@@ -50,14 +50,14 @@ def simulate(
     logging.getLogger("orchestrator").setLevel(logging.CRITICAL)
     config = read_scenario(scenario)
     arrivals: Sequence[Arrival] = ()
-    if recording is not None:
-        recorded = read_recording(recording)
-        config = played(config, RecordedConfig(recording=recording), costs_of(recorded))
+    if run is not None:
+        recorded = read_run(run)
+        config = played(config, RecordedConfig(run=run), costs_of(recorded))
         arrivals = arrivals_of(recorded)
     if trace is not None or not arrivals:
         arrivals = named_trace(trace or "ramp", seed).arrivals
     outcome = simulated(config, arrivals, seed)
-    typer.echo(f"{config.name or scenario.stem}, {trace or recording or 'ramp'}, seed {seed}")
+    typer.echo(f"{config.name or scenario.stem}, {trace or run or 'ramp'}, seed {seed}")
     typer.echo(as_text(outcome))
     if as_json is not None:
         rows = [

@@ -1,7 +1,7 @@
 """The embedded pair as it is, recorded and simulated: `python -m bench.simulator.embedded`.
 
-One session alone is recorded. What the simulator makes of that recording is compared with that run,
-with plain decoding and with several sessions at once, all on the same engines in this process.
+One session alone is recorded. What the simulator makes of that run is compared with it, with plain
+decoding and with several sessions at once, all on the same engines in this process.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from foredraft.types import SamplingParams
 from foredraft_cli.prompts import held_out
 from foredraft_simulator.acceptance.config import RecordedConfig
 from foredraft_simulator.outcome import RequestOutcome
-from foredraft_simulator.recordings.answers import recorded_request
-from foredraft_simulator.recordings.costs import costs_of, played
-from foredraft_simulator.recordings.records import (
+from foredraft_simulator.recorded_runs.answers import recorded_request
+from foredraft_simulator.recorded_runs.costs import costs_of, played
+from foredraft_simulator.recorded_runs.records import (
     Header,
     RecordedRequest,
-    Recording,
-    write_recording,
+    RecordedRun,
+    write_run,
 )
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.simulate import simulate
@@ -145,7 +145,7 @@ def without_ngrams(config: ForedraftConfig) -> ForedraftConfig:
 
 
 def main(
-    folder: Annotated[Path, typer.Option(help="Where recording and table go.")] = Path(
+    folder: Annotated[Path, typer.Option(help="Where run and table go.")] = Path(
         "bench/results/simulator"
     ),
     requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 16,
@@ -158,11 +158,11 @@ def main(
     alone, plain, several = asyncio.run(_measured(config, requests, tokens, clients))
     path = folder / "embedded.jsonl.gz"
     header = Header(model=config.name, note="one session after the other, in one process")
-    write_recording(path, header, alone.requests)
-    costs = costs_of(Recording(header=header, requests=alone.requests))
+    write_run(path, header, alone.requests)
+    costs = costs_of(RecordedRun(header=header, requests=alone.requests))
     scenario = played(
         Scenario(orchestrator=config.orchestrator),
-        RecordedConfig(recording=path),
+        RecordedConfig(run=path),
         costs,
     )
     rows = [

@@ -11,7 +11,7 @@ from foredraft.strict import StrictModel
 from foredraft_simulator.acceptance.by_depth import ByDepth
 from foredraft_simulator.acceptance.drawn import Acceptance
 from foredraft_simulator.acceptance.recorded import Recorded
-from foredraft_simulator.recordings.records import read_recording
+from foredraft_simulator.recorded_runs.records import read_run
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 
@@ -48,16 +48,16 @@ class ByDepthConfig(StrictModel):
 
 
 class RecordedConfig(StrictModel):
-    """Drafts that keep what those of a recording kept."""
+    """Drafts that keep what those of a recorded run kept."""
 
     kind: Literal["recorded"] = Field(default="recorded", description="Name of this kind.")
-    recording: Path = Field(
+    run: Path = Field(
         description="File of `foredraft record`; a relative path is looked for beside the scenario."
     )
 
     def acceptance(self, seed: int) -> Acceptance:
         """Return the model; raise ConfigError for a file that cannot be read."""
-        return Recorded(read_recording(self.recording), seed)
+        return Recorded(read_run(self.run), seed)
 
 
 def _kind(values: Any) -> str:

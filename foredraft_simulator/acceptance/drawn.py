@@ -1,4 +1,4 @@
-"""What a draft would have of the target's text, drawn by a model or played from a recording."""
+"""What a draft would have of the target's text, drawn by a model or played from a recorded run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acceptance played from a recording: a draft keeps what the recorded one there kept."""
+"""Acceptance played from a recorded run: a draft keeps what the recorded one there kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from foredraft_simulator.acceptance.drawn import DrawnDraft
 from foredraft_simulator.acceptance.luck import uniform, uniforms
-from foredraft_simulator.recordings.records import RecordedRequest, RecordedRound, Recording
+from foredraft_simulator.recorded_runs.records import RecordedRequest, RecordedRound, RecordedRun
 
 _NODE, _GUESS = 11, 12
 
@@ -29,9 +29,9 @@ class Recorded:
     A node that no verifier looked at is kept as often as those of its place that one looked at.
     """
 
-    def __init__(self, recording: Recording, seed: int) -> None:
+    def __init__(self, run: RecordedRun, seed: int) -> None:
         self._seed = seed
-        texts = [_text(request) for request in recording.requests]
+        texts = [_text(request) for request in run.requests]
         self._texts = [text for text in texts if text.rounds]
         rounds = [each for text in self._texts for each in text.rounds]
         self._rates = node_rates(rounds)

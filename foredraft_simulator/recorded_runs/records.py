@@ -1,7 +1,7 @@
 """A recorded run: what every round of every request drafted, kept, took and cost. No texts.
 
 The file is JSON Lines, compressed if its name ends in .gz: a header, then one request a line
-(docs/recordings.md).
+(docs/recorded_runs.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Count = Annotated[int, Field(ge=0, le=MAX_PREFIX)]
 class Header(StrictModel):
     """The file's first line."""
 
-    format: Literal["foredraft-recording"] = "foredraft-recording"
+    format: Literal["foredraft-recorded-run"] = "foredraft-recorded-run"
     version: Literal[1] = 1
     model: str = Field(default="", max_length=256)
     note: str = Field(default="", max_length=1024)
@@ -76,7 +76,7 @@ class RecordedRound(StrictModel):
 
 
 class RecordedRequest(StrictModel):
-    """One request: it arrived arrived_s after the recording's start."""
+    """One request: it arrived arrived_s after the run's start."""
 
     arrived_s: Seconds
     prompt_tokens: Annotated[int, Field(ge=1, le=MAX_PREFIX)]
@@ -93,15 +93,15 @@ class RecordedRequest(StrictModel):
         return self
 
 
-class Recording(StrictModel):
+class RecordedRun(StrictModel):
     """A whole file."""
 
     header: Header
     requests: tuple[RecordedRequest, ...] = Field(min_length=1, max_length=MAX_REQUESTS)
 
 
-def write_recording(path: Path, header: Header, requests: Iterable[RecordedRequest]) -> None:
-    """Write a recording; the file is there once it is complete."""
+def write_run(path: Path, header: Header, requests: Iterable[RecordedRequest]) -> None:
+    """Write a recorded run; the file is there once it is complete."""
     partial = path.with_name(path.name + ".partial")
     with _opened(partial, "w", path.suffix == ".gz") as file:
         for each in (header, *requests):
@@ -109,8 +109,8 @@ def write_recording(path: Path, header: Header, requests: Iterable[RecordedReque
     partial.rename(path)
 
 
-def read_recording(path: Path) -> Recording:
-    """Return a recording; raise ConfigError naming the line and the field that is wrong."""
+def read_run(path: Path) -> RecordedRun:
+    """Return a recorded run; raise ConfigError naming the line and the field that is wrong."""
     try:
         with _opened(path, "r", path.suffix == ".gz") as file:
             lines = _lines(path, file)
@@ -125,10 +125,10 @@ def read_recording(path: Path) -> Recording:
             if next(lines, None) is not None:
                 raise _refused(path, MAX_REQUESTS + 2, "there are too many requests")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}", param="recording") from None
+        raise ConfigError(f"{path}: {error}", param="run") from None
     if not requests:
         raise _refused(path, 2, "there are no requests")
-    return Recording(header=first, requests=requests)
+    return RecordedRun(header=first, requests=requests)
 
 
 def _opened(path: Path, mode: Literal["r", "w"], compressed: bool) -> IO[str]:
@@ -160,4 +160,4 @@ def _parsed(path: Path, number: int, model: Any, line: str) -> Any:
 
 
 def _refused(path: Path, number: int, reason: str) -> ConfigError:
-    return ConfigError(f"{path}:{number}: {reason}", param="recording")
+    return ConfigError(f"{path}:{number}: {reason}", param="run")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from foredraft.errors import ConfigError
 from foredraft_simulator.acceptance.config import RecordedConfig
-from foredraft_simulator.recordings.records import RecordedRound, Recording
+from foredraft_simulator.recorded_runs.records import RecordedRound, RecordedRun
 from foredraft_simulator.scenario.passes import CurveConfig
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.services.link import LinkConfig
@@ -27,7 +27,7 @@ class RecordedCosts(NamedTuple):
     message_s: float
 
 
-def costs_of(recording: Recording) -> RecordedCosts:
+def costs_of(run: RecordedRun) -> RecordedCosts:
     """Return the costs; raise ConfigError where no session was ever alone at its verifier.
 
     A pass's time by its rows is the median over rounds of a session alone, whose rows they are; a
@@ -35,16 +35,16 @@ def costs_of(recording: Recording) -> RecordedCosts:
     """
     alone: list[RecordedRound] = []
     read_s: list[float] = []
-    for request in recording.requests:
+    for request in run.requests:
         first, *others = request.rounds
         if first.sessions <= 1:
             read_s.append(first.verifier_s / request.prompt_tokens)
         alone += [each for each in others if each.sessions <= 1]
     if not alone or not read_s:
         raise ConfigError(
-            "the recording has no session that was alone at its verifier: costs need one, made "
+            "the recorded run has no session that was alone at its verifier: costs need one, made "
             "with --clients 1",
-            param="recording",
+            param="run",
         )
     by_rows: dict[int, list[float]] = defaultdict(list)
     for each in alone:
@@ -69,7 +69,7 @@ def rising(seconds: Mapping[int, float]) -> CurveConfig:
 
 
 def played(scenario: Scenario, path: RecordedConfig, costs: RecordedCosts) -> Scenario:
-    """Return a scenario with a recording's acceptance and costs."""
+    """Return a scenario with a recorded run's acceptance and costs."""
     link = LinkConfig(delay_ms=1e3 * costs.message_s)
     drafter = scenario.drafter.model_copy(update={"curve": costs.drafter, "link": link})
     verifier = scenario.verifier.model_copy(update={"curve": costs.verifier, "link": link})
@@ -78,10 +78,9 @@ def played(scenario: Scenario, path: RecordedConfig, costs: RecordedCosts) -> Sc
     )
 
 
-def arrivals_of(recording: Recording) -> Sequence[Arrival]:
+def arrivals_of(run: RecordedRun) -> Sequence[Arrival]:
     """Return the recorded requests as a trace's."""
     found: Iterable[Arrival] = (
-        Arrival(each.arrived_s, each.prompt_tokens, each.output_tokens)
-        for each in recording.requests
+        Arrival(each.arrived_s, each.prompt_tokens, each.output_tokens) for each in run.requests
     )
     return sorted(found)

@@ -1,4 +1,4 @@
-"""Recordings: written, read, refused, and played."""
+"""Recorded runs: written, read, refused, and played."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from foredraft.errors import ConfigError, CorruptModelOutput
 from foredraft_simulator.acceptance.recorded import Recorded, node_rates
 from foredraft_simulator.models.drafter import block_of
 from foredraft_simulator.models.texts import right
-from foredraft_simulator.recordings.answers import recorded_request
-from foredraft_simulator.recordings.records import (
+from foredraft_simulator.recorded_runs.answers import recorded_request
+from foredraft_simulator.recorded_runs.records import (
     Header,
     RecordedRequest,
-    Recording,
-    read_recording,
-    write_recording,
+    RecordedRun,
+    read_run,
+    write_run,
 )
 
 TIMES = ("began_s", "draft_wait_s", "verify_s", "verifier_queue_s", "verifier_s", "drafter_s")
@@ -52,8 +52,8 @@ ONE = request(answered([], 0), answered([0, 2]), answered([0, 1, 2, 3]))
 @pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
 def test_what_is_written_is_read(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    write_recording(path, Header(model="m"), [ONE, ONE])
-    assert read_recording(path) == Recording(header=Header(model="m"), requests=(ONE, ONE))
+    write_run(path, Header(model="m"), [ONE, ONE])
+    assert read_run(path) == RecordedRun(header=Header(model="m"), requests=(ONE, ONE))
     assert (ONE.output_tokens, ONE.rounds[1].kept) == (9, (0, 2))
 
 
@@ -74,16 +74,16 @@ def test_what_cannot_be_is_refused(
     tmp_path: Path, line: int, change: dict[str, Any], said: str
 ) -> None:
     path = tmp_path / "run.jsonl"
-    write_recording(path, Header(), [ONE])
+    write_run(path, Header(), [ONE])
     lines = [json.loads(each) for each in path.read_text().splitlines()]
     lines[line] |= change
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     with pytest.raises(ConfigError, match=said):
-        read_recording(path)
+        read_run(path)
 
 
 @pytest.mark.parametrize("kept", [[2, 1], [4], [0, 0]])
-def test_a_round_that_cannot_be_is_no_recording(kept: list[int]) -> None:
+def test_a_round_that_cannot_be_is_no_recorded_run(kept: list[int]) -> None:
     with pytest.raises(CorruptModelOutput, match="rounds"):
         request(answered(kept))
 
@@ -94,16 +94,16 @@ def test_no_bytes_do_more_than_be_refused(tmp_path: Path, name: str, data: bytes
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=r"a\.jsonl"):
-        read_recording(path)
+        read_run(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.jsonl"):
-        read_recording(tmp_path / "none.jsonl")
+        read_run(tmp_path / "none.jsonl")
 
 
 def test_drafts_keep_what_was_recorded_at_their_offset() -> None:
-    played = Recorded(Recording(header=Header(), requests=(ONE,)), 0)
+    played = Recorded(RecordedRun(header=Header(), requests=(ONE,)), 0)
     first = played.draft(0, 1, 4)
     assert first.kept == [True, False, True, False]
     assert played.draft(7, 4, 4).kept == [True] * 4
@@ -120,7 +120,7 @@ def test_rates_are_of_the_nodes_that_were_verified() -> None:
 
 
 def test_a_tree_s_kept_nodes_are_a_branch() -> None:
-    played = Recorded(Recording(header=Header(), requests=(ONE,)), 0)
+    played = Recorded(RecordedRun(header=Header(), requests=(ONE,)), 0)
     block = block_of(played.draft(0, 1, 4), 20)
     assert block.parents == (-1, 0, 0, 2)
     assert [block.tokens[0], block.tokens[2]] == [right(20), right(21)]

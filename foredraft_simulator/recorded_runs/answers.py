@@ -7,7 +7,7 @@ from typing import Any
 
 from foredraft.errors import ConfigError, CorruptModelOutput
 from foredraft.strict import parse
-from foredraft_simulator.recordings.records import RecordedRequest
+from foredraft_simulator.recorded_runs.records import RecordedRequest
 
 _SAME = (
     "k",
