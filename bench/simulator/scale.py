@@ -68,6 +68,11 @@ def at_once(count: int, tokens: int, over_s: float = 0.1) -> list[Arrival]:
     return [Arrival(over_s * number / count, 128, tokens) for number in range(count)]
 
 
+def one_by_one(count: int, tokens: int) -> list[Arrival]:
+    """Return requests each of which has ended before the next one comes."""
+    return [Arrival(2.0 * number, 128, tokens) for number in range(count)]
+
+
 def point(curve: str, at: float, config: Scenario, arrivals: Sequence[Arrival]) -> Point:
     """Return a simulation's point."""
     began = time.process_time()
@@ -97,7 +102,7 @@ def replicas() -> list[Point]:
             "drafted" if drafted else "plain",
             count,
             scenario(count, max(1, count // 4), speculate=drafted),
-            at_once(4 * count, 48),
+            at_once(4 * count, 32),
         )
         for drafted in (False, True)
         for count in (1, 4, 16, 64, 256, 1024)
@@ -105,16 +110,16 @@ def replicas() -> list[Point]:
 
 
 def ratio() -> list[Point]:
-    """Drafters for 16 verifiers: few sessions at each, and many."""
+    """Drafters for 8 verifiers: few sessions at each, and many."""
     return [
         point(
             f"{sessions} sessions a verifier",
-            drafters / 16,
-            scenario(16, drafters, speculate=drafters > 0),
-            at_once(16 * sessions, 64),
+            drafters / 8,
+            scenario(8, drafters, speculate=drafters > 0),
+            at_once(8 * sessions, 32),
         )
-        for sessions in (4, 24)
-        for drafters in (0, 1, 2, 4, 8, 16)
+        for sessions in (4, 16)
+        for drafters in (0, 1, 2, 4, 8)
     ]
 
 
@@ -128,7 +133,7 @@ def link() -> list[Point]:
                 drafter={"link": {"delay_ms": delay_ms}},
                 orchestrator={**_LED, "run_ahead_min_hit_rate": least},
             ),
-            [Arrival(2.0 * number, 128, 192) for number in range(12)],
+            one_by_one(12, 192),
         )
         for name, least in (("ahead", 0.15), ("in time", 1.0))
         for delay_ms in (0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -136,23 +141,25 @@ def link() -> list[Point]:
 
 
 def load() -> list[Point]:
-    """Requests per second at 4 verifiers, in four shapes; the drafter is one."""
+    """Requests per second at one verifier and one drafter, in four shapes."""
     found = []
-    for shape in ("steady", "ramp", "burst", "day"):
-        for rate in (2.0, 8.0, 32.0, 64.0):
-            rates = {"rate": rate} if shape == "steady" else {"rate": rate / 4, "peak": 2 * rate}
+    # Peaks by which every shape's mean is the same; between them a quarter of it.
+    for shape, peak in (("steady", 1.0), ("ramp", 1.75), ("burst", 3.25), ("day", 1.75)):
+        for rate in (2.0, 8.0, 32.0, 96.0):
+            least = rate if shape == "steady" else rate / 4
             config = ShapeConfig.model_validate(
                 {
                     "shape": shape,
-                    **rates,
-                    "duration_s": 20,
-                    "period_s": 10,
-                    "burst_s": 3,
+                    "rate": least,
+                    "peak": peak * rate,
+                    "duration_s": 4,
+                    "period_s": 2,
+                    "burst_s": 0.5,
                     "prompt_tokens": 256,
-                    "output_tokens": 48,
+                    "output_tokens": 32,
                 }
             )
-            found.append(point(shape, rate, scenario(4, 1), shaped(config, 1).arrivals))
+            found.append(point(shape, rate, scenario(), shaped(config, 1).arrivals))
     return found
 
 
@@ -160,12 +167,12 @@ def acceptance() -> list[Point]:
     """Acceptance of each token, at few and at many sessions of one verifier."""
     return [
         point(
-            f"{sessions} sessions",
+            "one session" if sessions == 1 else f"{sessions} sessions",
             rate,
             scenario(acceptance={"rates": [rate]}),
-            at_once(sessions, 96),
+            one_by_one(8, 48) if sessions == 1 else at_once(sessions, 48),
         )
-        for sessions in (1, 16, 128)
+        for sessions in (1, 8, 64)
         for rate in (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95)
     ]
 
@@ -180,7 +187,7 @@ _SWEEPS: dict[Sweep, tuple[Callable[[], list[Point]], str, bool, tuple[str, str]
         ("tpot_mean", "tpot_p99"),
     ),
     Sweep.LOAD: (load, "mean requests/s", True, ("ttft_p99", "tpot_mean")),
-    Sweep.ACCEPTANCE: (acceptance, "acceptance of each token", False, ("per_replica", "tpot_mean")),
+    Sweep.ACCEPTANCE: (acceptance, "acceptance of each token", False, ("tpot_mean", "tpot_p99")),
 }
 _NAMES = {
     "tokens_per_s": "tokens/s",
