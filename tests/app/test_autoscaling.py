@@ -44,9 +44,9 @@ async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
     assert "number 2 adds" in reasons["drafter", 1, 2]
     assert "no rounds" in reasons["drafter", 1, 0]
     assert " needs 1." in reasons["verifier", 1, 2]
-    # What `foredraft status` says at the load's end.
-    [status] = shown
-    assert status["application"] == "ramp" and status["status"] == "RUNNING"
+    # What `foredraft status` has at the load's end.
+    [status] = [each for each in shown if each["application"] == "ramp"]
+    assert status["status"] == "RUNNING"
     assert {"ingress", "drafter", "verifier"} <= set(status["pools"])
-    assert status["decisions"]["verifier"]["target"] in (1, 2)
-    assert [change["pool"] for change in status["changes"]][:3]
+    assert status["decisions"]["verifier"]["reason"]
+    assert {change["pool"] for change in status["changes"]} == {"drafter", "verifier"}
