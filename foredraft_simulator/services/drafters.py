@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
 from drafter_service.batcher import Proposals
@@ -50,10 +51,14 @@ class SimulatedDraftStream:
         self.address = replica.address
 
     async def start(self, request: DraftOpen) -> None:
-        """Open the session."""
+        """Open the session; it is closed again if nobody waits for the answer."""
         await self._there.cross()
         self._handle, self.opened = await self._replica.open(request)
-        await self._back.cross()
+        try:
+            await self._back.cross()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
 
     @property
     def draining(self) -> bool:

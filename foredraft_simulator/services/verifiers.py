@@ -58,7 +58,7 @@ class SimulatedVerifyStream:
         self.model = replica.info
 
     async def start(self, request: VerifyOpen) -> None:
-        """Open the session."""
+        """Open the session; it is closed again if nobody waits for the answer."""
         await self._there.cross()
         self._handle = handle = await self._replica.open(request)
         verify = partial(self._replica.verify, handle)
@@ -66,7 +66,11 @@ class SimulatedVerifyStream:
         self._lease = Lease(request, self._replica.drafters, verify, self._report, clock)
         self._leading = asyncio.create_task(self._lease.run())
         self._leading.add_done_callback(self._led_no_more)
-        await self._back.cross()
+        try:
+            await self._back.cross()
+        except asyncio.CancelledError:
+            self._there.send(self._end)
+            raise
 
     @property
     def draining(self) -> bool:
@@ -103,8 +107,11 @@ class SimulatedVerifyStream:
     async def close(self) -> None:
         """End the session on the verifier; never raises."""
         await self._there.cross()
-        self._leading.cancel()
+        self._end()
         await self._lease.close()
+
+    def _end(self) -> None:
+        self._leading.cancel()
         self._replica.engine.close(self._handle)
 
     async def _report(self, message: LedRound | LeaseEnded) -> None:
