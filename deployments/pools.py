@@ -19,6 +19,9 @@ from foredraft.strict import StrictModel
 from verifier_service.config import VerifierConfig
 
 
+_SURGE_PERCENT = 25
+
+
 class PoolConfig(StrictModel):
     """How many replicas of a deployment run and what Ray reserves for each."""
 
@@ -41,13 +44,20 @@ class PoolConfig(StrictModel):
         le=600,
         description="Time for open sessions to end when a replica stops, in seconds.",
     )
-    surge_percent: int = Field(
-        default=25,
+    surge_percent: int | None = Field(
+        default=None,
         ge=0,
         le=100,
         description="Replicas that an update starts before it stops others, in percent, rounded "
-        "up; 0: it stops first, where there is no room for one more.",
+        "up; 0: it stops first. Null: 25, and 0 with GPUs, of which there is rarely one more.",
     )
+
+    @property
+    def surge(self) -> int:
+        """How many replicas an update starts before it stops others, in percent."""
+        if self.surge_percent is None:
+            return 0 if self.num_gpus else _SURGE_PERCENT
+        return self.surge_percent
 
 
 class TensorConfig(StrictModel):

@@ -161,7 +161,7 @@ def _pool(pool: PoolConfig, revision: str) -> dict[str, Any]:
     return {
         "num_replicas": pool.num_replicas,
         "ray_actor_options": actor,
-        "max_surge_percent": pool.surge_percent,
+        "max_surge_percent": pool.surge,
         "graceful_shutdown_timeout_s": pool.drain_s + QUIET_S + _END_S,
         "graceful_shutdown_wait_loop_s": 0.1,
     }

@@ -105,3 +105,13 @@ def test_what_other_means_deployed_is_replaced() -> None:
 def test_ray_is_not_imported_before_its_environment_is_set(module: str) -> None:
     code = f"import sys, {module}; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_pool_with_gpus_stops_a_replica_before_it_starts_another() -> None:
+    for gpus, surge, expected in ((0, None, 25), (1, None, 0), (1, 50, 50), (0, 0, 0)):
+        values = read(EMBEDDED_FILE).model_dump()
+        pool = values["applications"][0]["args"]["drafter"]
+        pool |= {"num_gpus": gpus, "surge_percent": surge}
+        [application] = serve_values(ServeFile.model_validate(values))["applications"]
+        [drafter] = [each for each in application["deployments"] if each["name"] == "drafter"]
+        assert drafter["max_surge_percent"] == expected
