@@ -18,7 +18,6 @@ from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.strict import StrictModel
 from verifier_service.config import VerifierConfig
 
-
 _SURGE_PERCENT = 25
 
 
