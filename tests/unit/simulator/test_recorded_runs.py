@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from foredraft.errors import ConfigError, CorruptModelOutput
+from foredraft_simulator.acceptance.config import RecordedConfig
 from foredraft_simulator.acceptance.recorded import Recorded, node_rates
 from foredraft_simulator.models.drafter import block_of
 from foredraft_simulator.models.texts import right
 from foredraft_simulator.recorded_runs.answers import recorded_request
+from foredraft_simulator.recorded_runs.costs import arrivals_of, costs_of, played, rising
 from foredraft_simulator.recorded_runs.records import (
     Header,
     RecordedRequest,
@@ -21,6 +23,7 @@ from foredraft_simulator.recorded_runs.records import (
     read_run,
     write_run,
 )
+from foredraft_simulator.scenario.scenario import Scenario
 
 TIMES = ("began_s", "draft_wait_s", "verify_s", "verifier_queue_s", "verifier_s", "drafter_s")
 
@@ -124,3 +127,36 @@ def test_a_tree_s_kept_nodes_are_a_branch() -> None:
     block = block_of(played.draft(0, 1, 4), 20)
     assert block.parents == (-1, 0, 0, 2)
     assert [block.tokens[0], block.tokens[2]] == [right(20), right(21)]
+
+
+def test_costs_are_those_of_sessions_alone() -> None:
+    """A first round reads the prompt; a plain round has a pass for each token."""
+    first = answered([], 0, verifier_s=0.12)
+    plain = answered([], 0, verifier_s=0.03, tokens=[{}] * 3, verify_s=0.04, verifier_queue_s=0.0)
+    drafted = answered([0], verifier_s=0.02, verify_s=0.03, verifier_queue_s=0.0, drafter_s=0.004)
+    run = RecordedRun(header=Header(), requests=(request(first, plain, drafted),))
+    costs = costs_of(run)
+    # One row, five rows, and 64 rows of a prompt of 12 tokens.
+    assert costs.verifier.rows == (1, 5, 64)
+    assert costs.verifier.seconds == pytest.approx((0.01, 0.02, 0.64))
+    assert costs.drafter.seconds == (0.004,)
+    assert costs.message_s == pytest.approx(0.005)
+
+
+def test_costs_need_a_session_alone() -> None:
+    shared = answered([0], price={"sessions": 4, "pass_s": 0.1, "row_s": 0.1, "draft_s": 0.0})
+    run = RecordedRun(header=Header(), requests=(request(shared, shared),))
+    with pytest.raises(ConfigError, match="alone"):
+        costs_of(run)
+
+
+def test_a_recorded_run_is_simulated_as_it_was() -> None:
+    """The same arrivals and lengths; every text is the target's."""
+    run = RecordedRun(header=Header(), requests=(ONE, ONE))
+    scenario = played(Scenario(), RecordedConfig(run=Path("unread")), costs_of(run))
+    assert scenario.verifier.curve is not None
+    assert arrivals_of(run) == [(0.25, 12, 9)] * 2
+
+
+def test_a_curve_does_not_fall() -> None:
+    assert rising({1: 0.3, 8: 0.2, 4: 0.5}).seconds == (0.2, 0.2, 0.2)
