@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -28,14 +29,17 @@ from foredraft_simulator.virtual.loop import run_virtual
 def simulate(scenario: Scenario, arrivals: Sequence[Arrival], seed: int = 0) -> Outcome:
     """Return what comes of requests in a scenario; the same seed gives the same outcome.
 
-    Raise InvalidRequest for a request that no model holds.
+    Requests are numbered in the order of their times. Raise InvalidRequest for a request that no model holds.
     """
     check_range("number of requests", len(arrivals), 1, MAX_REQUESTS)
     for number, each in enumerate(arrivals):
         longest = each.prompt_tokens + each.output_tokens
         if min(each.prompt_tokens, each.output_tokens) < 1 or longest > MAX_LEN // 2:
             raise InvalidRequest(f"request {number} has impossible lengths", param="arrivals")
-    return run_virtual(_Cluster.simulated(scenario, arrivals, seed))
+        if not 0 <= each.time_s < math.inf:
+            raise InvalidRequest(f"request {number} has an impossible time", param="arrivals")
+    ordered = sorted(arrivals, key=lambda each: each.time_s)
+    return run_virtual(_Cluster.simulated(scenario, ordered, seed))
 
 
 class _Cluster:
@@ -100,7 +104,7 @@ class _Cluster:
             self._loop.call_at(failure.at_s, self._fail, failure)
         scaling = asyncio.create_task(self._scaler.run()) if self._scaler else None
         tasks = []
-        for number, arrival in enumerate(sorted(self._arrivals)):
+        for number, arrival in enumerate(self._arrivals):
             await asyncio.sleep(arrival.time_s - self._loop.time())
             ingress = self._ingresses[number % len(self._ingresses)]
             tasks.append(asyncio.create_task(ingress.serve(number, arrival)))

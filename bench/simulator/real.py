@@ -61,7 +61,10 @@ class _Services:
 
 
 async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -> RealRun:
-    """Return a run of requests in a scenario; of failures it knows lost drafters alone."""
+    """Return a run of requests in a scenario, in the order of their times.
+
+    Of failures it knows lost drafters alone.
+    """
     drafter, verifier = scenario.drafter, scenario.verifier
     maker = DrafterMaker(
         drafter, scenario.acceptance.acceptance(seed), [each.prompt_tokens for each in arrivals]
@@ -83,7 +86,7 @@ async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -
         began = loop.time()
         failing = asyncio.create_task(_fail(scenario, services, maker))
         tasks = []
-        for number, arrival in enumerate(sorted(arrivals)):
+        for number, arrival in enumerate(arrivals):
             await asyncio.sleep(began + arrival.time_s - loop.time())
             tasks.append(asyncio.create_task(ingress.serve(number, arrival)))
         requests = tuple(await asyncio.gather(*tasks))

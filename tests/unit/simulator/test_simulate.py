@@ -112,3 +112,12 @@ def test_impossible_requests_are_refused() -> None:
         simulate(scenario(), [Arrival(0.0, 1, 1), Arrival(0.0, 0, 1)])
     with pytest.raises(InvalidRequest, match="number of requests"):
         simulate(scenario(), [])
+    with pytest.raises(InvalidRequest, match="impossible time"):
+        simulate(scenario(), [Arrival(float("nan"), 1, 1)])
+
+
+def test_requests_are_numbered_in_the_order_of_their_times() -> None:
+    arrivals = [Arrival(0.3, 30, 8), Arrival(0.1, 10, 9), Arrival(0.2, 20, 10)]
+    outcome = simulate(scenario(), arrivals)
+    assert [each.prompt_tokens for each in outcome.requests] == [10, 20, 30]
+    assert tokens_of(outcome) == [9, 10, 8]
