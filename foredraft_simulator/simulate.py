@@ -29,7 +29,8 @@ from foredraft_simulator.virtual.loop import run_virtual
 def simulate(scenario: Scenario, arrivals: Sequence[Arrival], seed: int = 0) -> Outcome:
     """Return what comes of requests in a scenario; the same seed gives the same outcome.
 
-    Requests are numbered in the order of their times. Raise InvalidRequest for a request that no model holds.
+    Requests are numbered in the order of their times. Raise InvalidRequest for one that no model
+    holds.
     """
     check_range("number of requests", len(arrivals), 1, MAX_REQUESTS)
     for number, each in enumerate(arrivals):

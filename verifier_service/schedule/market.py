@@ -49,6 +49,8 @@ class Market:
         self._sessions = self._context = 0
         # Of the last passes: how many sessions drafted.
         self._drafting: deque[int] = deque(maxlen=_CALM_PASSES)
+        # Since the last pass, by rows: most sessions of a pass are told the same.
+        self._prices: dict[int, Price] = {}
         self.counts = PassCounts()
         self.newest = NO_PRICE
 
@@ -79,6 +81,7 @@ class Market:
     ) -> None:
         """Learn from a pass, before what it decided is committed."""
         self._passes += 1
+        self._prices.clear()
         rows = context = drafted = 0
         reads = False
         for part in scheduled:
@@ -111,7 +114,12 @@ class Market:
 
     def price(self, rows: int) -> Price:
         """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
+        if rows not in self._prices:
+            self._prices[rows] = self._priced(rows)
+        self.newest = self._prices[rows]
+        return self.newest
+
+    def _priced(self, rows: int) -> Price:
         price = self._pricing.price(self._sessions, self._context, rows)
         drafting = max(self._drafting, default=0)
-        self.newest = NO_PRICE if price == NO_PRICE else price._replace(drafting=drafting)
-        return self.newest
+        return NO_PRICE if price == NO_PRICE else price._replace(drafting=drafting)
