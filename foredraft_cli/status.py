@@ -38,7 +38,7 @@ def of_connected() -> list[dict[str, Any]]:
 
     from deployments.autoscaling.names import decisions_key
     from deployments.canary.outcome import newest_key
-    from deployments.serve.platform import remembered
+    from deployments.serve.memory import remembered
 
     return [
         {

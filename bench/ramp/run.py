@@ -18,7 +18,7 @@ from deployments.autoscaling.names import decisions_key
 from deployments.autoscaling.signals import PoolName
 from deployments.config import ServeFile, located
 from deployments.serve.cluster import running
-from deployments.serve.platform import remembered
+from deployments.serve.memory import remembered
 from foredraft.client import CompletionClient, CompletionResult
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft.types import SamplingParams

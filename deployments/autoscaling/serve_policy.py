@@ -25,7 +25,7 @@ from deployments.autoscaling.readings import drafter_signal, plain, verifier_sig
 from deployments.autoscaling.scaler import Scaler
 from deployments.autoscaling.signals import DrafterSignal, Pool, PoolName, Signals, VerifierSignal
 from deployments.autoscaling.steps import Decision
-from deployments.serve.platform import remember, remembered
+from deployments.serve.memory import remember, remembered
 from foredraft.strict import parse
 
 # Serve's own logger: its controller writes it to a file.

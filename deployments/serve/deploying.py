@@ -16,9 +16,9 @@ from typing import Any
 from deployments.autoscaling.names import settings_key
 from deployments.canary.outcome import settled
 from deployments.config import ServeFile, located
+from deployments.serve.memory import ClusterMemory
 from deployments.serve.parts import deployment_options
 from deployments.serve.platform import (
-    ClusterMemory,
     deploy_file,
     deployed_applications,
     deployment_failures,

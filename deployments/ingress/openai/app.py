@@ -38,16 +38,15 @@ from deployments.observability.tracing import TraceParent, Traces
 from deployments.pools import DrafterPool, IngressConfig, VerifierPool
 from deployments.preflight import check_tokenizer
 from deployments.serve.deploying import settle
+from deployments.serve.memory import ClusterMemory, session_token
 from deployments.serve.parts import QUIET_S
 from deployments.serve.platform import (
-    ClusterMemory,
     application_name,
     choose_address,
     is_running,
     own_config,
     pin,
     prepare_replica,
-    session_token,
     stopping,
 )
 from deployments.serve.routing import PinnedReplicas
