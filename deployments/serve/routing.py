@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
 from deployments.serve.choices import Choices
-from foredraft.errors import Overloaded, Unavailable
+from foredraft.errors import (
+    ForedraftError,
+    Overloaded,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 
 Request = TypeVar("Request", contravariant=True)
 Stream = TypeVar("Stream", covariant=True)
@@ -72,6 +78,9 @@ class PinnedReplicas(Generic[Req, Str]):
                 client = self._clients[address] = self._connect(address)
             try:
                 return await client.open(request)
+            except (Unauthenticated, PermissionDenied) as error:
+                # Ours to put right, and no fault of the client's.
+                raise ForedraftError(f"a replica refuses this ingress: {error}") from None
             except Overloaded as error:
                 failure = error
                 self._choices.failed()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from deployments.serve.routing import PinnedReplicas
-from foredraft.errors import ForedraftError, Overloaded, Unavailable
+from foredraft.errors import ForedraftError, Overloaded, Unauthenticated, Unavailable
 
 
 class Cluster:
@@ -90,6 +90,14 @@ async def test_a_full_replica_is_passed_over_and_not_avoided() -> None:
     replicas = cluster.replicas()
     assert await replicas.open("a") == "a on well"
     assert not cluster.retired
+
+
+async def test_a_replica_that_refuses_the_ingress_is_no_fault_of_the_clients() -> None:
+    cluster = Cluster(["a"])
+    cluster.faults["a"] = Unauthenticated("a valid token is needed")
+    with pytest.raises(ForedraftError, match="refuses this ingress") as refused:
+        await cluster.replicas().open("s")
+    assert refused.value.http_code == 500
 
 
 async def test_serve_is_not_waited_for_where_it_asks_a_replica_that_stalls() -> None:
