@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from deployments.config import DATA, ForedraftConfig, ServeFile
 from deployments.paths import with_absolute_paths
+from deployments.pools import PoolConfig
 from deployments.preflight import check_models
 from foredraft.errors import ConfigError
 from foredraft.gguf.smollm2 import fetched_models
@@ -55,14 +56,19 @@ def _ports(file: ServeFile) -> Iterator[Fault]:
 
 
 def _devices(config: ForedraftConfig) -> Iterator[Fault]:
-    for name, pool, device in (
-        ("drafter", config.drafter, config.drafter.service.device),
-        ("verifier", config.verifier, str(config.verifier.service.device)),
-    ):
+    drafter, verifier = config.drafter, config.verifier
+    devices: list[tuple[str, str, PoolConfig, str]] = [
+        ("drafter", "drafter.service", drafter, drafter.service.device),
+        ("verifier", "verifier.service", verifier, str(verifier.service.device)),
+    ]
+    if drafter.canary is not None:
+        canary = drafter.canary.service.device
+        devices.append(("drafter", "drafter.canary.service", drafter, canary))
+    for name, service, pool, device in devices:
         if device != "cpu" and not pool.num_gpus:
             yield Fault(f"{name}.num_gpus", f"0 GPUs are reserved, and its device is {device}")
         if device == "cpu" and pool.num_gpus:
-            yield Fault(f"{name}.service.device", f"cpu, and {pool.num_gpus:g} GPUs are reserved")
+            yield Fault(f"{service}.device", f"cpu, and {pool.num_gpus:g} GPUs are reserved")
 
 
 def _models(config: ForedraftConfig, folder: Path) -> Iterator[Fault]:

@@ -145,7 +145,9 @@ async def test_a_cut_between_the_ingress_and_its_verifier(hosts: Running) -> Non
     host = hosts.drafting
     file = serve_file(hosts.folder, host, DRAFTER)
     await asyncio.to_thread(hosts.nodes.deploy, hosts.verifying, file)
-    await eventually(lambda: hosts.nodes.places(hosts.verifying)["ingress"] == [host.address], 0.25)
+    await eventually(
+        lambda: hosts.nodes.places(hosts.verifying).get("ingress") == [host.address], 0.25
+    )
     with host.entered():
         async with CompletionClient(f"http://{host.address}:{_PORT}") as client:
             asked = await questions(client, prompts(2), temperature=0.8)

@@ -79,12 +79,13 @@ class RayNodes:
         return dict(found["applications"].get("foredraft", {}))
 
     def places(self, head: Host) -> dict[str, list[str]]:
-        """Return the addresses of the nodes that a deployment's running replicas are on."""
+        """Return the addresses of the nodes where each deployment has running replicas."""
         deployments = self.application(head).get("deployments", {})
-        return {
+        found = {
             name: [each["node_ip"] for each in one["replicas"] if each["state"] == "RUNNING"]
             for name, one in deployments.items()
         }
+        return {name: places for name, places in found.items() if places}
 
     def _run(self, host: Host, command: Sequence[str]) -> str:
         with host.entered():

@@ -105,6 +105,13 @@ PLANTED: list[tuple[Path, str, Any, str, str]] = [
         f"{_A}.verifier.service.tensor_parallel",
         "greater",
     ),
+    (
+        SERVE,
+        f"{_A}.drafter.canary",
+        {"service": {"model": "/models/drafter", "target": "/models/target"}},
+        f"{_A}.drafter.canary.service.device",
+        "GPUs",
+    ),
     (ONE_NODE, f"{_A}.ingress.direct", DELETED, "", "nobody listens"),
     (
         ONE_NODE,
