@@ -77,7 +77,7 @@ async def _run(
             async for event in events:
                 if isinstance(event, StepEvent):
                     first = first or time.perf_counter() - arrived
-                    pieces = [""] * len(event.tokens)
+                    pieces = ("",) * len(event.tokens)
                     rounds += Rounds(loaded.tokenizer).of([RoundText(event, pieces)])
             ended = time.perf_counter() - arrived
             return recorded_request(arrived - began, len(prompt), 0.0, first, ended, rounds)

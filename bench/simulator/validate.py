@@ -153,7 +153,7 @@ def main(
             typer.echo(f"{case.name}: {real[-1]}")
     machine = calibrated(CALIBRATION, real[: len(CALIBRATION)])
     model = [simulated(case, machine) for case in CASES]
-    rows = [(case.name, *pair) for case, *pair in zip(CASES, real, model, strict=True)]
+    rows = [(case.name, a, b) for case, a, b in zip(CASES, real, model, strict=True)]
     path.write_text(
         json.dumps({name: {"real": a, "simulated": b} for name, a, b in rows}, indent=1)
     )

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from deployments.serve.routing import PinnedReplicas
 from foredraft.errors import ForedraftError
-from foredraft.types import DraftOpen, SamplingParams, VerifyOpen
+from foredraft.types import SamplingParams
 from foredraft_simulator.models.texts import generated, prompt
 from foredraft_simulator.outcome import RequestOutcome
 from foredraft_simulator.scenario.scenario import IngressConfig
-from foredraft_simulator.services.drafters import SimulatedDraftStream
-from foredraft_simulator.services.verifiers import SimulatedVerifyStream
 from foredraft_simulator.traces.arrival import Arrival
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import generate
+from orchestrator.ports import DrafterPort, VerifierPort
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, Summary
 
@@ -38,8 +36,8 @@ class SimulatedIngress:
         config: IngressConfig,
         orchestrator: OrchestratorConfig,
         speculate: bool,
-        drafters: PinnedReplicas[DraftOpen, SimulatedDraftStream],
-        verifiers: PinnedReplicas[VerifyOpen, SimulatedVerifyStream],
+        drafters: DrafterPort,
+        verifiers: VerifierPort,
     ) -> None:
         self._config, self._orchestrator, self._speculate = config, orchestrator, speculate
         self._drafters, self._verifiers = drafters, verifiers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -66,9 +67,10 @@ def test_what_waits_at_a_replica_that_is_lost_fails(pool: str) -> None:
 
 def test_messages_never_overtake_each_other() -> None:
     async def main() -> list[int]:
-        channel, came = Channel(network(jitter_ms=5000, loss=0.3)), []
+        channel = Channel(network(jitter_ms=5000, loss=0.3))
+        came: list[int] = []
         for number in range(50):
-            channel.send(lambda number=number: came.append(number))
+            channel.send(partial(came.append, number))
             await asyncio.sleep(0.01)
         await asyncio.sleep(100)
         return came
