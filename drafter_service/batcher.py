@@ -111,7 +111,8 @@ class Proposals:
             error = ForedraftError("the drafter's engine failed")
             yield [(each.answer, error) for each in asked.values()]
         if count:
-            self._bursts[kind].done(count, self._clock() - begin)
+            now = self._clock()
+            self._bursts[kind].done(now, count, now - begin)
         self._close_ended()
 
     def _drop_ahead(self) -> list[Settled]:

@@ -2,18 +2,18 @@
 
 Verdicts come in bursts, and so do the proposals that follow them. Where a batch costs about as much
 for many blocks as for one, a batch that begins with the first proposal leaves all others to the
-next one. How soon proposals follow each other is learnt, and how many come late; a batch waits for
-them if that saves more than it costs.
+next one. How many proposals follow, and when, is learnt; a batch waits as long as all of them wait
+least.
 """
 
 from __future__ import annotations
 
-# How fast the averages follow.
+from collections.abc import Sequence
+
+# How fast the arrivals that are expected follow those that come.
 _SHARE = 0.1
-# A burst is over once nothing came for so many of its usual gaps.
-_GAPS = 3.0
-# Longer pauses, in batches' fixed costs, are between bursts.
-_LONGEST_GAP = 0.25
+# What comes while a batch would compute is counted in so many parts of that time.
+_PARTS = 16
 # How fast a batch's costs forget: about the last 100 batches count.
 _FADE = 0.99
 
@@ -41,42 +41,75 @@ class BatchCosts:
         self._n, self._x, self._y, self._xx, self._xy = found
 
 
+def best_wait(present: int, coming: Sequence[float]) -> int:
+    """Return after how many parts of a batch's time it should begin, 0 for now.
+
+    present proposals wait, and coming[i] arrive in the middle of part i. Those that the batch does
+    not wait for, but that come before it ends, wait for its end.
+    """
+    parts = len(coming)
+
+    def waited(start: int) -> float:
+        """Parts that all proposals together wait if the batch begins at the end of a part."""
+        total = float(present * start)
+        for part, count in enumerate(coming):
+            begins = start if part < start else start + parts
+            total += count * (begins - part - 0.5)
+        return total
+
+    return min(range(parts + 1), key=waited)
+
+
 class Bursts:
-    """Follows one queue's proposals; times are in seconds of one clock."""
+    """Follows one queue's proposals; times are in seconds of one clock.
+
+    What comes after the first proposal to an idle engine is another burst than what comes after a
+    batch that left some.
+    """
 
     def __init__(self) -> None:
         self._costs = BatchCosts()
-        self._gap_s = 0.0
-        self._late = 0.0
-        self._last = float("-inf")
-        # When the batch that waits could have begun, None while there is none; since then, or
-        # since a batch that did not wait, proposals are late until `until`.
+        self._expected = {idle: [0.0] * _PARTS for idle in (False, True)}
+        # Since when a batch could have begun, None while there is none to wait.
         self._since: float | None = None
-        self._until = float("-inf")
-        self._count = 0
+        # The time in which arrivals are counted, and whether the engine was idle before it.
+        self._begin = self._length = 0.0
+        self._idle = True
+        self._counts = [0] * _PARTS
+        self._ended = float("-inf")
 
     def arrived(self, now: float) -> None:
         """Take note of a proposal."""
-        gap_s = now - self._last
-        self._last = now
-        if gap_s < _LONGEST_GAP * self._costs.fixed_s:
-            self._gap_s += _SHARE * (gap_s - self._gap_s)
-        self._count += now <= self._until
+        part = int(_PARTS * (now - self._begin) / self._length) if self._length > 0 else _PARTS
+        if 0 <= part < _PARTS:
+            self._counts[part] += 1
 
     def patience_s(self, now: float, present: int) -> float:
         """Return how long a batch of the present proposals should still wait."""
-        wait_s = _GAPS * self._gap_s
         if self._since is None:
-            self._late += _SHARE * (self._count - self._late)
-            self._count = 0
-            self._since, self._until = now, now + wait_s
-        if self._late * self._costs.fixed_s <= (present + self._late) * wait_s:
+            self._learn()
+            self._since = self._begin = now
+            self._length = self._costs.fixed_s
+            self._idle = now - self._ended > self._length / _PARTS
+        if self._length <= 0:
             return 0.0
-        # Each arrival puts the end off, but not beyond what a batch costs.
-        end = min(self._last + wait_s, self._since + self._costs.fixed_s)
-        return max(0.0, end - now)
+        gone = int(_PARTS * (now - self._since) / self._length)
+        if gone >= _PARTS:
+            return 0.0
+        coming = [*self._expected[self._idle][gone:], *[0.0] * gone]
+        parts = best_wait(present, coming)
+        end = self._since + (gone + parts) * self._length / _PARTS
+        return max(0.0, end - now) if parts else 0.0
 
-    def done(self, blocks: int, seconds: float) -> None:
-        """Take note of a batch that took so many seconds."""
-        self._since = None
+    def done(self, now: float, blocks: int, seconds: float) -> None:
+        """Take note of a batch that ends now and took so many seconds."""
+        self._since, self._ended = None, now
         self._costs.observe(blocks, seconds)
+
+    def _learn(self) -> None:
+        """Learn when proposals came after the last batch could have begun."""
+        if self._length > 0:
+            expected = self._expected[self._idle]
+            for part, count in enumerate(self._counts):
+                expected[part] += _SHARE * (count - expected[part])
+        self._counts = [0] * _PARTS
