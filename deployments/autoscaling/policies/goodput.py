@@ -110,8 +110,8 @@ class Goodput:
         pool, verifiers = signals.drafters, signals.verifiers.replicas
         if not sum(one.rounds_s for one in verifiers):
             return state, Wish(pool.least, "no rounds")
-        if refusal := self._plain_is_enough(signals):
-            return state, Wish(pool.least, refusal)
+        if (wish := self._by_plain_decoding(signals)) is not None:
+            return state, wish
         if pool.target:
             state = state._replace(given_up=None)
         else:
@@ -122,21 +122,26 @@ class Goodput:
         most = pool.most if pool.target else 1
         return state, self._bought(state, signals, most)
 
-    def _plain_is_enough(self, signals: Signals) -> str:
-        """Return why drafts are worth nothing, "" where they are."""
-        config, pool = self._config, signals.verifiers
+    def _by_plain_decoding(self, signals: Signals) -> Wish | None:
+        """Return a wish where drafts are worth nothing, or it is not known; None where they are."""
+        config, pool, drafters = self._config, signals.verifiers, signals.drafters
         enough_s = config.token_s
         if enough_s is None or (found := plain_decoding(signals, config.verifiers)) is None:
-            return ""
-        drafters = signals.drafters.target
-        # Without any, a growing load is the verifiers' to carry.
-        dearer = drafters and found.verifiers > pool.target + config.price * drafters
-        if dearer or found.token_s > enough_s * (_MARGIN if drafters else 1.0):
-            return ""
-        return (
+            return None
+        if found.token_s > enough_s * (_MARGIN if drafters.target else 1.0):
+            return None
+        takes = (
             f"plain decoding takes {1e3 * found.token_s:.0f} ms a token, {1e3 * enough_s:.0f} are "
-            f"soon enough, and needs {found.verifiers} verifiers"
+            "soon enough"
         )
+        if not drafters.target:
+            # A growing load is the verifiers' to carry.
+            return Wish(drafters.least, takes)
+        if found.verifiers is None:
+            return Wish(drafters.target, f"{takes}; verifiers are starting")
+        if found.verifiers > pool.target + config.price * drafters.target:
+            return None
+        return Wish(drafters.least, f"{takes}, and needs {found.verifiers} verifiers")
 
     def _asleep(self, state: Seen, signals: Signals) -> tuple[Seen, str]:
         """Return why a pool of none stays so, "" where it is to be tried again."""

@@ -13,36 +13,34 @@ from deployments.autoscaling.signals import Signals, VerifierSignal
 
 
 class PlainDecoding(NamedTuple):
-    """What decoding without drafts would be: seconds per token of a session, and verifiers."""
+    """What decoding without drafts would be: seconds per token of a session, and verifiers.
+
+    How many of these is not known (None) while some are starting.
+    """
 
     token_s: float
-    verifiers: int
+    verifiers: int | None
 
 
 def plain_decoding(signals: Signals, demand: DemandConfig) -> PlainDecoding | None:
     """Return what plain decoding would be; None while it is not known.
 
-    With drafters a token takes a pass, and sessions last longer by as much as their tokens do:
-    what they reserve and how many wait rises so.
+    A token takes a pass. Where there are drafters now, sessions would last longer by as much as
+    their tokens would: what they reserve and how many wait rises so.
     """
     pool = signals.verifiers
-    tokens_s = sum(one.rounds_s + one.kept_s for one in pool.replicas)
-    sessions = sum(one.sessions for one in pool.replicas)
-    if not pool.settled or not tokens_s or not sessions:
-        return None
-    now_s = sessions / tokens_s
-    if not signals.drafters.target:
-        need = verifiers_needed(pool, demand)
-        return None if need is None else PlainDecoding(now_s, need.replicas)
     rounds_s = sum(one.rounds_s for one in pool.replicas)
     passes_s = sum(one.pass_s * one.rounds_s for one in pool.replicas)
     if not passes_s:
         return None
-    token_s = passes_s / rounds_s
-    longer = max(1.0, token_s / now_s)
+    token_s, longer = passes_s / rounds_s, 1.0
+    if signals.drafters.target:
+        tokens_s = rounds_s + sum(one.kept_s for one in pool.replicas)
+        sessions = sum(one.sessions for one in pool.replicas)
+        longer = max(1.0, token_s * tokens_s / sessions) if sessions else 1.0
     grown = pool._replace(replicas=tuple(_longer(one, longer) for one in pool.replicas))
     need = verifiers_needed(grown, demand)
-    return None if need is None else PlainDecoding(token_s, need.replicas)
+    return PlainDecoding(token_s, None if need is None else need.replicas)
 
 
 def _longer(one: VerifierSignal, factor: float) -> VerifierSignal:

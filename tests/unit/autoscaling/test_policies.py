@@ -193,11 +193,10 @@ def test_whatever_comes_wishes_are_within_the_bounds(name, moments) -> None:
         (Load(pass_s=0.030, sessions=1.2, kv=0.3), 1),
         # Not known: as if there were no such thing.
         (Load(pass_s=0.0), 1),
-        # Without drafters it is seen: 4 sessions at 40 tokens/s.
-        (Load(drafters=0, busy=0.3, pass_s=0.030), 1),
-        (Load(drafters=0, busy=0.3, sessions=1.6), 0),
-        # More verifiers are needed, and no drafters.
-        (Load(drafters=0, busy=0.3, sessions=1.6, kv=0.9), 0),
+        # Without drafters, too, a token takes a pass; a growing load is the verifiers' to carry.
+        (Load(drafters=0, busy=0.3, pass_s=0.045), 0),
+        (Load(drafters=0, busy=0.3, pass_s=0.055), 1),
+        (Load(drafters=0, busy=0.3, pass_s=0.045, kv=0.9), 0),
     ],
 )
 def test_where_plain_decoding_is_fast_enough_nothing_is_drafted(load: Load, drafters: int) -> None:
@@ -205,3 +204,12 @@ def test_where_plain_decoding_is_fast_enough_nothing_is_drafted(load: Load, draf
     found = policy.step(policy.initial, load.signals())[1][DRAFTER]
     assert found.replicas == drafters, found.reason
     assert drafters or "plain decoding takes" in found.reason
+
+
+def test_drafters_stay_while_it_is_not_known_what_plain_decoding_needs() -> None:
+    policy = Goodput(GoodputConfig(token_s=0.05))
+    for drafters in (0, 2):
+        signals = Load(pass_s=0.030, drafters=drafters).signals()
+        starting = signals._replace(verifiers=signals.verifiers._replace(target=2, young=1))
+        found = policy.step(policy.initial, starting)[1]
+        assert found[DRAFTER].replicas == drafters and VERIFIER not in found
