@@ -55,15 +55,13 @@ def space(policy: PolicyName, base: Setting) -> tuple[Parameter, ...]:
         Parameter("kv", (f"{demand}.kv",), 0.05, 1.0, log=True),
         Parameter("waiting", (f"{demand}.waiting",), 0.5, 32, log=True),
         Parameter("least_verifiers", ("verifiers.min_replicas",), 1, most_verifiers, whole=True),
+        Parameter("least_drafters", ("drafters.min_replicas",), 0, most_drafters, whole=True),
         Parameter("up_hold_s", _both("up_hold_s"), 0, 20),
         Parameter("down_hold_s", _both("down_hold_s"), 5, 300, log=True),
         Parameter("drafter_busy", (f"scaling.{policy}.drafter_busy",), 0.2, 1.0),
     )
     if policy == "utilisation":
-        least = Parameter(
-            "least_drafters", ("drafters.min_replicas",), 0, most_drafters, whole=True
-        )
-        return (*shared, least)
+        return shared
     return (
         *shared,
         Parameter("worth", ("scaling.goodput.worth",), 0.0, 1.0),
