@@ -31,6 +31,7 @@ from foredraft_simulator.recorded_runs.records import (
     RecordedRun,
     write_run,
 )
+from foredraft_simulator.scenario.pools import VerifierPoolConfig
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.simulate import simulate
 from foredraft_simulator.traces.arrival import Arrival
@@ -38,6 +39,10 @@ from orchestrator.config import NgramConfig, OrchestratorConfig
 from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent
+from verifier_service.config import VerifierConfig
+
+# Time from the arrival of some requests to that of the next ones.
+_APART_S = 2.0
 
 
 class _Run(NamedTuple):
@@ -55,32 +60,32 @@ async def _run(
     tokens: int,
     speculate: bool,
 ) -> _Run:
-    """Decode prompts, so many at once."""
-    states, gate = ControllerStates(), asyncio.Semaphore(clients)
+    """Decode prompts: so many come at once, and as many again when they should have ended."""
+    states = ControllerStates()
     began = time.perf_counter()
 
     async def one(number: int, prompt: tuple[int, ...]) -> RecordedRequest:
-        async with gate:
-            arrived = time.perf_counter()
-            sampling = SamplingParams(seed=number)
-            request = GenerationRequest(
-                session_id=f"{clients}-{speculate}-{number}",
-                prompt=prompt,
-                sampling=sampling,
-                max_new_tokens=tokens,
-                speculate=speculate,
-                cache_salt=f"{clients}-{speculate}-{number}",
-            )
-            first, rounds = 0.0, []
-            state = states.of(config.kind(sampling))
-            events = generate(request, loaded.drafter, loaded.verifier, config, state=state)
-            async for event in events:
-                if isinstance(event, StepEvent):
-                    first = first or time.perf_counter() - arrived
-                    pieces = ("",) * len(event.tokens)
-                    rounds += Rounds(loaded.tokenizer).of([RoundText(event, pieces)])
-            ended = time.perf_counter() - arrived
-            return recorded_request(arrived - began, len(prompt), 0.0, first, ended, rounds)
+        await asyncio.sleep(began + number // clients * _APART_S - time.perf_counter())
+        arrived = time.perf_counter()
+        sampling = SamplingParams(seed=number)
+        request = GenerationRequest(
+            session_id=f"{clients}-{speculate}-{number}",
+            prompt=prompt,
+            sampling=sampling,
+            max_new_tokens=tokens,
+            speculate=speculate,
+            cache_salt=f"{clients}-{speculate}-{number}",
+        )
+        first, rounds = 0.0, []
+        state = states.of(config.kind(sampling))
+        events = generate(request, loaded.drafter, loaded.verifier, config, state=state)
+        async for event in events:
+            if isinstance(event, StepEvent):
+                first = first or time.perf_counter() - arrived
+                pieces = ("",) * len(event.tokens)
+                rounds += Rounds(loaded.tokenizer).of([RoundText(event, pieces)])
+        ended = time.perf_counter() - arrived
+        return recorded_request(arrived - began, len(prompt), 0.0, first, ended, rounds)
 
     found = await asyncio.gather(*(one(*each) for each in enumerate(prompts)))
     return _Run(tuple(found), time.perf_counter() - began)
@@ -135,6 +140,11 @@ async def _measured(
         return await run(1, True), await run(1, False), await run(clients, True)
 
 
+def _rows_of(service: VerifierConfig) -> VerifierPoolConfig:
+    """Return a pool whose passes have as many rows as the service's."""
+    return VerifierPoolConfig(row_budget=service.row_budget, prefill_rows=service.prefill_rows)
+
+
 def without_ngrams(config: ForedraftConfig) -> ForedraftConfig:
     """Return the configuration of what is compared: no simulated text repeats itself, and in one
     process no verifier leads rounds.
@@ -148,7 +158,7 @@ def main(
     folder: Annotated[Path, typer.Option(help="Where run and table go.")] = Path(
         "bench/results/simulator"
     ),
-    requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 16,
+    requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 12,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens of each answer.")] = 96,
     clients: Annotated[int, typer.Option(min=2, help="Sessions at once in the last run.")] = 4,
 ) -> None:
@@ -161,7 +171,7 @@ def main(
     write_run(path, header, alone.requests)
     costs = costs_of(RecordedRun(header=header, requests=alone.requests))
     scenario = played(
-        Scenario(orchestrator=config.orchestrator),
+        Scenario(orchestrator=config.orchestrator, verifier=_rows_of(config.verifier.service)),
         RecordedConfig(run=path),
         costs,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from statistics import fmean
 from typing import NamedTuple
 
 from foredraft.errors import ConfigError
@@ -20,23 +20,30 @@ _PREFILL_ROWS = 64
 
 
 class RecordedCosts(NamedTuple):
-    """A verifier's and a drafter's passes, and a message's delay in seconds."""
+    """A verifier's and a drafter's passes; a message's delay, and what handling it takes at the
+    ingress, in seconds.
+    """
 
     verifier: CurveConfig
     drafter: CurveConfig
     message_s: float
+    handling_s: float
 
 
 def costs_of(run: RecordedRun) -> RecordedCosts:
     """Return the costs; raise ConfigError where no session was ever alone at its verifier.
 
-    A pass's time by its rows is the median over rounds of a session alone, whose rows they are; a
-    request's first round gives what reading its prompt takes.
+    A pass's time by its rows is the mean over rounds of a session alone, whose rows they are; a
+    request's first round gives what reading its prompt takes. What is between two rounds is the
+    handling of two messages, the draft and the verdict.
     """
     alone: list[RecordedRound] = []
     read_s: list[float] = []
+    between: list[float] = []
     for request in run.requests:
         first, *others = request.rounds
+        ends = [each.began_s + each.draft_wait_s + each.verify_s for each in request.rounds]
+        between += [max(0.0, b.began_s - a) for a, b in zip(ends, others, strict=False)]
         if first.sessions <= 1:
             read_s.append(first.verifier_s / request.prompt_tokens)
         alone += [each for each in others if each.sessions <= 1]
@@ -51,21 +58,34 @@ def costs_of(run: RecordedRun) -> RecordedCosts:
         # A plain round has a pass for each of its tokens.
         passes = 1 if each.offered else each.tokens
         by_rows[1 + each.bought].append(each.verifier_s / passes)
-    by_rows[max(_PREFILL_ROWS, max(by_rows) + 1)].append(_PREFILL_ROWS * median(read_s))
+    by_rows[max(_PREFILL_ROWS, max(by_rows) + 1)].append(_PREFILL_ROWS * fmean(read_s))
     drafter_s = [each.drafter_s for each in alone if each.source == "drafter"]
     away = [each.verify_s - each.verifier_queue_s - each.verifier_s for each in alone]
     return RecordedCosts(
-        rising({rows: median(times) for rows, times in by_rows.items()}),
-        CurveConfig(rows=(1,), seconds=(max(1e-6, median(drafter_s) if drafter_s else 1e-6),)),
-        max(0.0, median(away) / 2),
+        rising(by_rows),
+        CurveConfig(rows=(1,), seconds=(max(1e-6, fmean(drafter_s) if drafter_s else 1e-6),)),
+        max(0.0, fmean(away) / 2),
+        fmean(between) / 2 if between else 0.0,
     )
 
 
-def rising(seconds: Mapping[int, float]) -> CurveConfig:
-    """Return a curve that does not fall: noise only ever adds to a measurement."""
-    rows = sorted(seconds)
-    least = [min(seconds[each] for each in rows[at:]) for at in range(len(rows))]
-    return CurveConfig(rows=tuple(rows), seconds=tuple(max(1e-6, each) for each in least))
+def rising(times: Mapping[int, Sequence[float]]) -> CurveConfig:
+    """Return the curve through mean times by rows that does not fall, and is nearest to them.
+
+    Neighbours that would fall share their mean (isotonic regression, pool adjacent violators).
+    """
+    pools: list[tuple[float, int, list[int]]] = []
+    for rows in sorted(times):
+        total, count, there = sum(times[rows]), len(times[rows]), [rows]
+        while pools and pools[-1][0] / pools[-1][1] >= total / count:
+            more, others, before = pools.pop()
+            total, count, there = total + more, count + others, before + there
+        pools.append((total, count, there))
+    seconds = [(rows, total / count) for total, count, there in pools for rows in there]
+    return CurveConfig(
+        rows=tuple(rows for rows, _ in seconds),
+        seconds=tuple(max(1e-6, each) for _, each in seconds),
+    )
 
 
 def played(scenario: Scenario, path: RecordedConfig, costs: RecordedCosts) -> Scenario:
@@ -73,9 +93,9 @@ def played(scenario: Scenario, path: RecordedConfig, costs: RecordedCosts) -> Sc
     link = LinkConfig(delay_ms=1e3 * costs.message_s)
     drafter = scenario.drafter.model_copy(update={"curve": costs.drafter, "link": link})
     verifier = scenario.verifier.model_copy(update={"curve": costs.verifier, "link": link})
-    return scenario.model_copy(
-        update={"acceptance": path, "drafter": drafter, "verifier": verifier}
-    )
+    ingress = scenario.ingress.model_copy(update={"message_s": costs.handling_s})
+    changed = {"acceptance": path, "drafter": drafter, "verifier": verifier, "ingress": ingress}
+    return scenario.model_copy(update=changed)
 
 
 def arrivals_of(run: RecordedRun) -> Sequence[Arrival]:

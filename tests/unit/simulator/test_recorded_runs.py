@@ -145,6 +145,7 @@ def test_costs_are_those_of_sessions_alone() -> None:
     assert costs.verifier.seconds == pytest.approx((0.01, 0.02, 0.64))
     assert costs.drafter.seconds == (0.004,)
     assert costs.message_s == pytest.approx(0.005)
+    assert costs.handling_s == 0.0
 
 
 def test_costs_need_a_session_alone() -> None:
@@ -163,4 +164,6 @@ def test_a_recorded_run_is_simulated_as_it_was() -> None:
 
 
 def test_a_curve_does_not_fall() -> None:
-    assert rising({1: 0.3, 8: 0.2, 4: 0.5}).seconds == (0.2, 0.2, 0.2)
+    curve = rising({1: [0.3], 8: [0.1, 0.3], 4: [0.5]})
+    assert (curve.rows, curve.seconds) == ((1, 4, 8), pytest.approx((0.3, 0.3, 0.3)))
+    assert rising({2: [0.2], 1: [0.1, 0.1]}).seconds == pytest.approx((0.1, 0.2))
