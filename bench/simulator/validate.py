@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import os
+import time
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from bench.paced.run import cpu_times
 from bench.simulator.cases import CALIBRATION, CASES, Case
 from bench.simulator.real import run_real
 from foredraft_simulator.outcome import RequestOutcome, percentile
@@ -147,10 +150,16 @@ def main(
         real = [Figures(*known[case.name]["real"]) for case in CASES]
     else:
         real = []
+        busy, began, own = cpu_times()[0], time.perf_counter(), time.process_time()
         for case in CASES:
             run = asyncio.run(run_real(case.scenario, case.arrivals, SEED))
             real.append(figures(run.requests, run.seconds))
             typer.echo(f"{case.name}: {real[-1]}")
+        others_s = (cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK") - time.process_time() + own
+        typer.echo(
+            f"other processes kept {others_s / (time.perf_counter() - began):.2f} cores of "
+            f"{os.cpu_count()} busy meanwhile"
+        )
     machine = calibrated(CALIBRATION, real[: len(CALIBRATION)])
     model = [simulated(case, machine) for case in CASES]
     rows = [(case.name, a, b) for case, a, b in zip(CASES, real, model, strict=True)]
