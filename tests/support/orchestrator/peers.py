@@ -22,6 +22,7 @@ from foredraft.types import (
     ProposeAhead,
     Round,
     SamplingParams,
+    TokenLogprobs,
     Verdict,
     VerifyOpen,
 )
@@ -211,6 +212,7 @@ class _VerifyStream:
         self._port = port
         self._open = request
         self._tokens = list(request.prefix)
+        self._answered = False
         self.model = port.model
         self.draining = False
 
@@ -236,8 +238,18 @@ class _VerifyStream:
         elif left_out:
             request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
         verdict = decide(self._tokens, request, stops)
-        cached = self._port.cached_tokens if request.base.round == 0 else 0
-        return replace(verdict, left_out=left_out, price=self._port.price, cached_tokens=cached)
+        first = not self._answered
+        self._answered = True
+        due = 0 if self._open.logprobs is None else verdict.accepted + len(verdict.next_tokens)
+        scored = len(self._open.prefix) - 1 if self._open.prompt_logprobs and first else 0
+        return replace(
+            verdict,
+            left_out=left_out,
+            price=self._port.price,
+            cached_tokens=self._port.cached_tokens if request.base.round == 0 else 0,
+            logprobs=(TokenLogprobs(-1.0, 1),) * due,
+            prompt_logprobs=(TokenLogprobs(-1.0, 1),) * scored,
+        )
 
     async def close(self) -> None:
         if self in self._port.live:
