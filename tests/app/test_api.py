@@ -27,6 +27,12 @@ SELDOM = {
     "drafter_blocks_ahead_total",
     "drafter_ahead_dropped_total",
     "spec_decode_num_ngram_drafts_total",
+    # Without a canary there are none.
+    "canary_share",
+    "canary_outcome",
+    "canary_sessions",
+    "canary_accepted_per_round",
+    "canary_tokens_per_second",
 }
 
 

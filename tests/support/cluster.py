@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from deployments.serve.cluster import RunningCluster
+from foredraft_cli.chaos.processes import replicas
 
 
 def free_port() -> int:
@@ -31,8 +32,8 @@ async def post(cluster: RunningCluster, body: Any) -> tuple[int, dict[str, Any]]
 
 
 def replica_pids(deployment: str) -> list[int]:
-    """Return the process ids of a deployment's replicas."""
-    return pids(f"ray::ServeReplica:foredraft:{deployment}")
+    """Return the process ids of a deployment's replicas in this process's cluster."""
+    return replicas(deployment)
 
 
 def pids(start: str) -> list[int]:
