@@ -47,7 +47,7 @@ class PacedPlan:
     temperatures: tuple[float, ...] = TEMPERATURES
     links_ms: tuple[float, ...] = ()
     turns: int = 2
-    slowdowns: tuple[tuple[int, float], ...] = ((8, 30), (32, 80), (256, 100))
+    slowdowns: tuple[tuple[int, float], ...] = ((8, 30), (32, 80), (256, 50))
     slowdown: float | None = None
     recording: RecordingPlan = field(default=RecordingPlan())
 
