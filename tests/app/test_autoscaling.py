@@ -38,6 +38,7 @@ async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
     ramp = await measure(configuration(tmp_path), PLAN, say)
     assert ramp.numbers(PoolName.DRAFTER) == [0, 1, 2, 1, 0]
     assert ramp.numbers(PoolName.VERIFIER) == [1, 2, 1]
+    assert [answer.error for answer in ramp.answers if answer.error] == []
     assert ramp.identical == len(ramp.answers) > 70
     reasons = {(one.pool, one.before, one.target): one.reason for one in ramp.changes}
     assert "a draft has" in reasons["drafter", 0, 1]
