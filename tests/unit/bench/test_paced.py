@@ -93,7 +93,7 @@ def test_in_turn_a_round_takes_drafting_and_verifying() -> None:
     ours = turn(1.0, 10, gauges(60, 100, 500, 0.6), gauges(40, 100, 900, 0.2))
     found = paced_point(Setting("model", 2, 0.0, 10), Modelled(PACE, HALF), [ours], [ours])
     # 50 shared passes of 10 ms and of 5 ms.
-    assert (found.of_ideal, found.in_turn) == (pytest.approx(0.5), pytest.approx(0.75))
+    assert found.of_ideal == pytest.approx(0.5) and found.in_turn == pytest.approx(0.75)
 
 
 def test_the_closed_form_is_of_one_session() -> None:

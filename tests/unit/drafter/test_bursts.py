@@ -33,7 +33,8 @@ def test_fixed_costs_are_told_from_those_of_blocks() -> None:
 
 def run(times: Sequence[float], cost: Callable[[int], float], rounds: int = 60) -> list[list[int]]:
     """The batches of bursts, one every ten seconds, whose proposals come at times after it."""
-    bursts, batches = Bursts(), []
+    bursts = Bursts()
+    batches: list[list[int]] = []
     for number in range(rounds):
         now, waiting = 10.0 * number, 0
         arrivals = [now + each for each in times]

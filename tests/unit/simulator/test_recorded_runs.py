@@ -165,5 +165,5 @@ def test_a_recorded_run_is_simulated_as_it_was() -> None:
 
 def test_a_curve_does_not_fall() -> None:
     curve = rising({1: [0.3], 8: [0.1, 0.3], 4: [0.5]})
-    assert (curve.rows, curve.seconds) == ((1, 4, 8), pytest.approx((0.3, 0.3, 0.3)))
+    assert curve.rows == (1, 4, 8) and curve.seconds == pytest.approx((0.3, 0.3, 0.3))
     assert rising({2: [0.2], 1: [0.1, 0.1]}).seconds == pytest.approx((0.1, 0.2))
