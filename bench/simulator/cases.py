@@ -13,6 +13,8 @@ from foredraft_simulator.traces.arrival import Arrival
 from foredraft_simulator.traces.shapes import ShapeConfig, shaped
 
 SLOWDOWN = 40.0
+# Of cases that are run again with more time for the services' own code.
+_MUCH_SLOWER = 160.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +26,18 @@ class Case:
     arrivals: Sequence[Arrival]
 
 
-def _scenario(**changes: Any) -> Scenario:
+def _scenario(slowdown: float = SLOWDOWN, **changes: Any) -> Scenario:
     """Return the scenario of one drafter and one verifier, without what this machine adds."""
     slowed = {
-        "drafter": DrafterPoolConfig().pace.model_copy(update={"slowdown": SLOWDOWN}),
-        "verifier": VerifierPoolConfig().pace.model_copy(update={"slowdown": SLOWDOWN}),
+        "drafter": DrafterPoolConfig().pace.model_copy(update={"slowdown": slowdown}),
+        "verifier": VerifierPoolConfig().pace.model_copy(update={"slowdown": slowdown}),
     }
     values: dict[str, Any] = {
         "orchestrator": {
             "adl": {"name": "goodput"},
             "verifier_led_rounds": 16,
-            "draft_deadline_ms": 50 * SLOWDOWN,
-            "drafter_timeout_s": SLOWDOWN,
+            "draft_deadline_ms": 50 * slowdown,
+            "drafter_timeout_s": slowdown,
             # As long as it may be.
             "stream_interval_ms": 1000,
         },
@@ -53,8 +55,8 @@ def _one_by_one(count: int, every_s: float) -> list[Arrival]:
     return [Arrival(number * every_s, 64, 24) for number in range(count)]
 
 
-def _at_once(count: int) -> list[Arrival]:
-    return [Arrival(0.04 * number, 64, 24) for number in range(count)]
+def _at_once(count: int, slowdown: float = SLOWDOWN) -> list[Arrival]:
+    return [Arrival(1e-3 * slowdown * number, 64, 24) for number in range(count)]
 
 
 _RAMP = shaped(
@@ -91,6 +93,16 @@ CASES = (
         _one_by_one(4, 4.0),
     ),
     Case("two verifiers, 24 sessions", _scenario(verifier={"replicas": 2}), _at_once(24)),
+    Case(
+        "24 sessions, 160 times slower",
+        _scenario(_MUCH_SLOWER),
+        _at_once(24, _MUCH_SLOWER),
+    ),
+    Case(
+        "two verifiers, 24 sessions, 160 times slower",
+        _scenario(_MUCH_SLOWER, verifier={"replicas": 2}),
+        _at_once(24, _MUCH_SLOWER),
+    ),
     Case(
         "8 sessions, the drafter is lost for 2 s",
         _scenario(
