@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from foredraft_simulator.traces.arrival import Trace
 from foredraft_simulator.tune.figures import Figures, Limits
@@ -65,6 +65,8 @@ def _trials(axes: Any, found: Sequence[Tuned], limits: Limits) -> None:
         axes.scatter([best.cost], [_share(best, limits)], s=90, color=colour, edgecolor="black")
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.yaxis.set_minor_formatter(ScalarFormatter())
     axes.set_xlabel("cost, hours of a verifier")
     axes.set_ylabel(f"latency at p{limits.percentile:g}, as a share of its limit")
     axes.set_title("every trial; large: the chosen one", fontsize=10)

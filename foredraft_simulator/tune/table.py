@@ -49,12 +49,6 @@ def _kept(found: Tuned, limits: Limits) -> str:
     return f"{100 * excess:.0f} % above" if excess else "kept"
 
 
-def markdown(found: Sequence[Tuned], limits: Limits) -> str:
-    """Return the rows as a table of Markdown."""
-    lines = [COLUMNS, ["---", *["--:"] * (len(COLUMNS) - 2), "---"], *rows(found, limits)]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
 def as_json(found: Sequence[Tuned], limits: Limits) -> dict[str, Any]:
     """Return everything that was found as plain values."""
     return {
