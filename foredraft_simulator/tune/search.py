@@ -63,6 +63,22 @@ def search(
     return ordered(seen.values(), limits)
 
 
+def cheapest_first(
+    values: Sequence[Values], limits: Limits, evaluate: Evaluate, trials: int, at_once: int = 1
+) -> tuple[Trial, ...]:
+    """Return trials of values, given in the order of their cost, up to the first that keeps limits.
+
+    The best one is first, as in `search`.
+    """
+    found: list[Trial] = []
+    for done in range(0, min(trials, len(values)), at_once):
+        some = values[done : min(done + at_once, trials)]
+        found += map(Trial, some, evaluate(some))
+        if any(each.figures.excess(limits) == 0 for each in found):
+            break
+    return ordered(found, limits)
+
+
 def ordered(trials: Iterable[Trial], limits: Limits) -> tuple[Trial, ...]:
     """Return trials, the best first."""
     return tuple(sorted(trials, key=lambda each: rank(each.figures, limits)))

@@ -9,7 +9,7 @@ from foredraft.errors import ConfigError
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.tune.figures import Figures, Limits
 from foredraft_simulator.tune.run import Run, Tuned
-from foredraft_simulator.tune.search import Trial, ordered, search
+from foredraft_simulator.tune.search import Trial, cheapest_first, ordered, search
 from foredraft_simulator.tune.space import (
     Parameter,
     PolicyName,
@@ -71,6 +71,15 @@ class Tuner:
 
     def _search(self, policy: PolicyName, trials: int, seed: int) -> tuple[Trial, ...]:
         parameters = space(policy, self._base)
+        if policy == "static":
+            # What numbers cost is known before they are run.
+            return cheapest_first(
+                numbers(self._base),
+                self._limits,
+                lambda values: self._evaluate(policy, parameters, values),
+                trials,
+                self._at_once,
+            )
         starts = list(_starts(policy, parameters, self._base, self._limits))
         return search(
             parameters,
@@ -106,6 +115,15 @@ class Tuner:
         return self._seen[policy, tuple(trial.values.values())]
 
 
+def numbers(base: Setting) -> list[Values]:
+    """Return all numbers of drafters and verifiers within the bounds, the cheapest first."""
+    price = base.scaling.goodput.price
+    drafters, verifiers = base.drafters.max_replicas, base.verifiers.max_replicas
+    pairs = [(d, v) for d in range(drafters + 1) for v in range(1, verifiers + 1)]
+    pairs.sort(key=lambda pair: price * pair[0] + pair[1])
+    return [{"drafters": drafters, "verifiers": verifiers} for drafters, verifiers in pairs]
+
+
 def _taken(own: Values, other: Values) -> Values:
     """Return what a policy takes over of another one's values; static numbers are least ones.
 
@@ -130,8 +148,6 @@ def _starts(
     its busy share, tell how many are needed.
     """
     own = {each.name: default(base, each) for each in parameters}
-    if policy == "static":
-        return [own]
     if policy == "goodput":
         own["token_s"] = min(0.5, max(0.005, limits.tpot_s))
     by_kv = own | {"busy": 1.0, "kv": 0.5, "up_hold_s": 2.0}

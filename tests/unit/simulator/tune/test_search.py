@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from deployments.autoscaling.config import BoundsConfig, ScalingConfig
 from foredraft_simulator.tune.figures import Figures, Limits
-from foredraft_simulator.tune.search import rank, search
+from foredraft_simulator.tune.search import cheapest_first, rank, search
 from foredraft_simulator.tune.space import POLICIES, Parameter, Setting, default, space, with_values
+from foredraft_simulator.tune.tuning import numbers
 
 LIMITS = Limits(ttft_s=1.0, tpot_s=0.05)
 NOTHING = Figures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
@@ -51,7 +52,8 @@ def test_the_best_of_a_planted_scenario_is_found(at_once: int) -> None:
     assert trials[-1].figures.ttft_s > LIMITS.ttft_s
 
 
-def test_whole_numbers_are_found_and_never_run_twice() -> None:
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_static_numbers_are_tried_in_the_order_of_their_cost(at_once: int) -> None:
     runs = []
 
     def planted(values):
@@ -61,11 +63,11 @@ def test_whole_numbers_are_found_and_never_run_twice() -> None:
             cost=verifiers + 0.25 * drafters, tpot_s=0.2 / (verifiers * (1 + drafters))
         )
 
-    start = {"drafters": 0, "verifiers": 1}
-    trials = search(space("static", BASE), [start], LIMITS, each_of(planted), 40, 0)
-    # Of all pairs with (1 + drafters) * verifiers >= 4.
+    trials = cheapest_first(numbers(BASE), LIMITS, each_of(planted), 40, at_once)
+    # Of all pairs with (1 + drafters) * verifiers >= 4; what costs more is not run.
     assert dict(trials[0].values) == {"drafters": 3, "verifiers": 1}
-    assert len(set(runs)) == len(runs) == len(trials) and runs[0] == (0, 1)
+    assert runs[:4] == [(0, 1), (1, 1), (2, 1), (3, 1)] and len(runs) == 4
+    assert len(cheapest_first(numbers(BASE), LIMITS, each_of(planted), 3, at_once)) == 3
 
 
 def test_where_nothing_keeps_the_limits_the_closest_is_first() -> None:
