@@ -145,6 +145,7 @@ def test_what_ray_was_started_without_is_said_and_made_up_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setattr(os, "getpriority", lambda *_: 15)
     asked: list[int] = []
     monkeypatch.setattr(os, "setpriority", lambda _, __, value: asked.append(value))
