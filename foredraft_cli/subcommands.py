@@ -60,7 +60,9 @@ SUBCOMMANDS = (
         "foredraft_cli.convert",
         "Convert a GGUF file to a model folder.",
     ),
-    Subcommand("deploy", "foredraft_cli.deploy", "Change what runs on a cluster to a file."),
+    Subcommand(
+        "deploy", "foredraft_cli.cluster.deploy", "Change what runs on a cluster to a file."
+    ),
     Subcommand(
         "doctor", "foredraft_cli.doctor.command", "Find why speculation is off or slow on a server."
     ),
@@ -71,13 +73,21 @@ SUBCOMMANDS = (
     Subcommand("keys", "foredraft_cli.keys", "Make API keys."),
     Subcommand("fetch", "foredraft_cli.fetch", "Get a small instruct model to serve (93 MB)."),
     Subcommand(
-        "record", "foredraft_cli.record", "Record what a server's rounds do, to simulate it."
+        "record",
+        "foredraft_cli.simulation.record",
+        "Record what a server's rounds do, to simulate it.",
     ),
     Subcommand(
-        "simulate", "foredraft_cli.simulate", "Simulate a cluster under a trace, in virtual time."
+        "simulate",
+        "foredraft_cli.simulation.simulate",
+        "Simulate a cluster under a trace, in virtual time.",
     ),
-    Subcommand("status", "foredraft_cli.status", "Show what runs on a cluster, and why so much."),
-    Subcommand("tune", "foredraft_cli.tune", "Find an autoscaling policy's cheapest parameters."),
+    Subcommand(
+        "status", "foredraft_cli.cluster.status", "Show what runs on a cluster, and why so much."
+    ),
+    Subcommand(
+        "tune", "foredraft_cli.simulation.tune", "Find an autoscaling policy's cheapest parameters."
+    ),
     Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
     Subcommand(
         "train", "training.cli", "Train the embedded target, drafter and proxy (in a checkout)."

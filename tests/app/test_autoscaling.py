@@ -12,7 +12,7 @@ from bench.ramp.arrivals import Phase
 from bench.ramp.run import RampPlan, measure
 from deployments.autoscaling.signals import PoolName
 from deployments.config import RAMP_FILE, ServeFile, read
-from foredraft_cli.status import of_connected
+from foredraft_cli.cluster.status import of_connected
 from tests.support.cluster import free_port
 
 # Shorter than the command's: until the pools have followed, no longer.

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from deployments.config import EMBEDDED_FILE
 from foredraft.errors import ConfigError
-from foredraft_cli.deploy import app
-from foredraft_cli.status import trial_line
+from foredraft_cli.cluster.deploy import app
+from foredraft_cli.cluster.status import trial_line
 
 RUNNER = CliRunner()
 

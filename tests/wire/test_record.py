@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foredraft.errors import ForedraftError, Unavailable
-from foredraft_cli.record import recorded
+from foredraft_cli.simulation.record import recorded
 from foredraft_simulator.recorded_runs.records import Header, read_run, write_run
 from tests.support.cluster import free_port
 from tests.support.orchestrator.peers import ScriptedVerifier

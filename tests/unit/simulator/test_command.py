@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foredraft.errors import ConfigError
-from foredraft_cli.simulate import app
+from foredraft_cli.simulation.simulate import app
 from foredraft_simulator.scenario.scenario import read_scenario
 
 SCENARIOS = Path(__file__).parents[3] / "examples" / "scenarios"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from foredraft.errors import ConfigError
 from foredraft_cli.check.command import examined
-from foredraft_cli.tune import app
+from foredraft_cli.simulation.tune import app
 from foredraft_simulator.scenario.scenario import read_scenario
 from foredraft_simulator.tune.evaluate import Job
 from foredraft_simulator.tune.space import Setting

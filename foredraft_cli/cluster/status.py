@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from foredraft_cli.connection import AddressOption, connected
+from foredraft_cli.cluster.connection import AddressOption, connected
 
 app = typer.Typer(add_completion=False)
 

@@ -28,7 +28,7 @@ from foredraft_simulator.tune.tuning import Tuner, base_setting
 
 app = typer.Typer(add_completion=False)
 
-_SHIPPED = Path(__file__).parents[1] / "foredraft_simulator" / "tune" / "scenarios"
+_SHIPPED = Path(__file__).parents[2] / "foredraft_simulator" / "tune" / "scenarios"
 
 
 @app.command()

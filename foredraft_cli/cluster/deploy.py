@@ -11,7 +11,7 @@ import yaml
 
 from deployments.config import read
 from deployments.preflight import check_models
-from foredraft_cli.connection import AddressOption, connected
+from foredraft_cli.cluster.connection import AddressOption, connected
 
 app = typer.Typer(add_completion=False)
 
