@@ -190,6 +190,28 @@ ROWS = {
             "Wait for a drafter's batch", "s", {"mean": gauge("drafter_queue_wait_seconds", "avg")}
         ),
     ],
+    "Canary": [
+        Panel(
+            "Accepted tokens per round",
+            "short",
+            {"{{arm}}": gauge("canary_accepted_per_round", "avg", "arm")},
+        ),
+        Panel(
+            "Tokens per second of a session",
+            "short",
+            {"{{arm}}": gauge("canary_tokens_per_second", "avg", "arm")},
+        ),
+        Panel(
+            "Trial",
+            "short",
+            {
+                "share": gauge("canary_share", "max"),
+                "promoted": gauge("canary_outcome", "max"),
+                "rolled back": "-" + gauge("canary_outcome", "min"),
+                "sessions, {{arm}}": gauge("canary_sessions", "max", "arm"),
+            },
+        ),
+    ],
 }
 
 
