@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 
@@ -40,7 +42,20 @@ def simulate(scenario: Scenario, arrivals: Sequence[Arrival], seed: int = 0) -> 
         if not 0 <= each.time_s < math.inf:
             raise InvalidRequest(f"request {number} has an impossible time", param="arrivals")
     ordered = sorted(arrivals, key=lambda each: each.time_s)
-    return run_virtual(_Cluster.simulated(scenario, ordered, seed))
+    with _silent("orchestrator"):
+        return run_virtual(_Cluster.simulated(scenario, ordered, seed))
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Keep back a logger's lines: what goes wrong in a scenario is in its figures."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 class _Cluster:

@@ -8,7 +8,6 @@ have what fits the requests' mean time and the time between the pools' first dec
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -168,7 +167,6 @@ def main(
     seeds: Annotated[int, typer.Option(min=1, help="Simulations, each with another luck.")] = 5,
 ) -> None:
     """Compare a recorded ramp's decisions with simulated ones; exit 1 where none is the same."""
-    logging.getLogger("orchestrator").setLevel(logging.ERROR)
     try:
         recorded = json.loads(file.read_text())
         real = [Change(**each) for each in recorded["changes"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -46,8 +45,6 @@ def simulate(
     from foredraft_simulator.simulate import simulate as simulated
     from foredraft_simulator.traces.named import named_trace
 
-    # What goes wrong in a scenario is in its figures.
-    logging.getLogger("orchestrator").setLevel(logging.CRITICAL)
     config = read_scenario(scenario)
     arrivals: Sequence[Arrival] = ()
     if run is not None:

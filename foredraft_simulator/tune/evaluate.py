@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -34,8 +33,6 @@ class Job(NamedTuple):
             for name, bounds in (("drafter", setting.drafters), ("verifier", setting.verifiers))
         }
         changed = scenario.model_copy(update={**pools, "scaling": setting.scaling})
-        # Every late draft is a line of a session's log.
-        logging.getLogger("orchestrator").setLevel(logging.ERROR)
         return run_of(simulate(changed, self.arrivals, self.seed), self.scenario, self.percent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -70,6 +71,14 @@ def test_no_failure_loses_or_changes_a_token(pool: str, kind: str) -> None:
     assert tokens_of(outcome) == [101] * 4
     moved = sum(each.verifier_moves for each in outcome.requests)
     assert (moved > 0) == (pool == "verifier" and kind == "lost")
+
+
+def test_a_scenarios_failures_are_no_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    failure = {"at_s": 0.05, "pool": "drafter", "kind": "lost"}
+    simulate(scenario(failures=[failure]), [Arrival(0.0, 20, 101)])
+    assert not caplog.text
+    logging.getLogger("orchestrator").warning("of a real session")
+    assert "of a real session" in caplog.text
 
 
 def test_the_same_seed_gives_the_same_outcome_and_another_one_another() -> None:
