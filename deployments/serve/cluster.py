@@ -23,6 +23,7 @@ from deployments.serve.platform import (
     deployment_failures,
     prepare_environment,
     require_token,
+    runs_already,
     started_here,
 )
 from foredraft.errors import ConfigError, Unavailable
@@ -81,7 +82,8 @@ def running(
     if not connected:
         require_token()
         # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
-        ray.init(include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
+        address = None if runs_already() else "local"
+        ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     placed = False
     try:
         status = serve.status()

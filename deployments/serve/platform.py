@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ ENVIRONMENT = {
 
 
 _AUTH_MODE = "RAY_AUTH_MODE"
+_CONNECT_S = 2.0
 
 
 def prepare_environment() -> None:
@@ -55,6 +57,24 @@ def check_environment() -> None:
         log.warning("Ray was started without %s; `foredraft serve` sets them", " ".join(missing))
 
 
+def runs_already() -> bool:
+    """Return whether a Ray runs that ray.init joins.
+
+    One that was killed leaves the file behind that names it; ray.init would wait for it for
+    minutes.
+    """
+    from ray._private.services import find_bootstrap_address
+
+    if os.environ.get("RAY_ADDRESS"):
+        return True
+    host, _, port = (find_bootstrap_address(None) or "").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout=_CONNECT_S):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
 def require_token() -> None:
     """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
 
@@ -62,9 +82,7 @@ def require_token() -> None:
     there is none. A Ray that runs already is as it was started. Raise ConfigError where the
     environment turns it off: whoever reaches Ray's ports could then run code.
     """
-    from ray._private.services import find_bootstrap_address
-
-    if os.environ.get("RAY_ADDRESS") or find_bootstrap_address(None):
+    if runs_already():
         return
     mode = os.environ.get(_AUTH_MODE, "token")
     if mode.lower() != "token":

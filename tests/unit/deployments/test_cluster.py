@@ -80,7 +80,7 @@ class FakeServe:
         results = SimpleNamespace(results=lambda timeout_s: ["ours"])
         handle = SimpleNamespace(broadcast=lambda name, *_: self.note(name) or results)
         patch.setattr(ray, "is_initialized", lambda: False)
-        patch.setattr(ray, "init", lambda **_: None)
+        patch.setattr(ray, "init", lambda _, **__: None)
         patch.setattr(ray, "shutdown", lambda: self.note("disconnect"))
         patch.setattr(serve, "status", lambda: status)
         patch.setattr(serve, "start", lambda **_: None)

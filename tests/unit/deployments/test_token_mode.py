@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import pytest
 from ray._private import services
 
-from deployments.serve.platform import require_token
+from deployments.serve.platform import require_token, runs_already
 from foredraft.errors import ConfigError
+
+
+def test_a_ray_that_was_killed_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves the file behind that names it."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    named: list[str | None] = [None]
+    monkeypatch.setattr(services, "find_bootstrap_address", lambda _: named[0])
+    assert not runs_already()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        named[0] = f"127.0.0.1:{listening.getsockname()[1]}"
+        assert runs_already()
+    assert not runs_already()
 
 
 def test_a_ray_of_our_own_has_a_token_and_none_starts_without(
