@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -47,6 +48,7 @@ def serving(file: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
         cwd=ROOT,
         env=environment,
+        start_new_session=True,
     ) as process:
         try:
             assert process.stdout is not None
@@ -58,34 +60,72 @@ def serving(file: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.slow
-async def test_a_stream_that_outlasts_the_grace_period_ends_with_an_error(tmp_path: Path) -> None:
-    port = free_port()
-    file = configuration(tmp_path, port, ingress={"drain_s": 0.5})
-    body = {
+def streaming(max_tokens: int) -> dict[str, Any]:
+    return {
         "prompt": PROMPT,
-        "max_tokens": 1900,
+        "max_tokens": max_tokens,
         "ignore_eos": True,
         "stream": True,
         "speculative": {"enabled": False},
     }
-    url = f"http://127.0.0.1:{port}/v1/completions"
-    lines: list[bytes] = []
+
+
+async def lines_of(
+    http: aiohttp.ClientSession, url: str, max_tokens: int, begun: asyncio.Event
+) -> list[str]:
+    """The data of a stream; begun once there is some."""
+    lines: list[str] = []
+    async with http.post(f"{url}/v1/completions", json=streaming(max_tokens)) as answer:
+        async for line in answer.content:
+            if line.startswith(b"data: "):
+                lines.append(line.decode().strip())
+            if len(lines) == 2:
+                begun.set()
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
+    """Not ready at once, no new requests; short streams end, a long one with an error event.
+
+    A terminal sends SIGINT to all processes of the server.
+    """
+    port = free_port()
+    file = configuration(tmp_path, port, ingress={"drain_s": 2})
+    url = f"http://127.0.0.1:{port}"
     with serving(file) as process:
         busy = subprocess.run([*_RUN, str(file)], capture_output=True, text=True, cwd=ROOT)
-        async with aiohttp.ClientSession() as http, http.post(url, json=body) as answer:
-            async for line in answer.content:
-                if line.strip():
-                    lines.append(line)
-                if len(lines) == 3:
-                    process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        async with aiohttp.ClientSession() as http:
+            begun = [asyncio.Event() for _ in range(4)]
+            lengths = (120, 120, 120, 1900)
+            streams = [
+                asyncio.create_task(lines_of(http, url, length, event))
+                for length, event in zip(lengths, begun, strict=True)
+            ]
+            await asyncio.gather(*(event.wait() for event in begun))
+            os.killpg(process.pid, number)
+            until = asyncio.get_running_loop().time() + 30
+            while True:
+                async with http.get(f"{url}/health/ready") as answer:
+                    if answer.status == 503:
+                        assert (await answer.json())["error"]["message"] == "the server is stopping"
+                        break
+                assert asyncio.get_running_loop().time() < until
+            async with http.post(f"{url}/v1/completions", json=streaming(4)) as answer:
+                assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+                assert (await answer.json())["error"]["type"] == "unavailable_error"
+            ended = await asyncio.gather(*streams)
+        assert await asyncio.to_thread(process.wait, 60) == 0
     assert busy.returncode == 2
     assert busy.stderr.splitlines()[-1] == (
         f"foredraft: http_options: cannot listen on 127.0.0.1:{port}: Address already in use"
     )
-    assert lines[-1] == b"data: [DONE]\n"
-    error = json.loads(lines[-2].removeprefix(b"data: "))["error"]
+    assert all(lines[-1] == "data: [DONE]" for lines in ended)
+    for lines in ended[:3]:
+        last = json.loads(lines[-2].removeprefix("data: "))
+        assert last["choices"][0]["finish_reason"] == "length"
+    error = json.loads(ended[3][-2].removeprefix("data: "))["error"]
     assert error["message"] == "the server is stopping"
 
 
