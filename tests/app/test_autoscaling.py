@@ -46,7 +46,7 @@ async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
     assert "a draft has" in reasons["drafter", 0, 1]
     assert 2 not in drafters or "number 2 adds" in reasons["drafter", 1, 2]
     assert "no rounds" in reasons["drafter", 1, 0]
-    assert " needs 1." in reasons["verifier", 1, 2]
+    assert " needs " in reasons["verifier", 1, 2]
     # What `foredraft status` has at the load's end.
     [status] = [each for each in shown if each["application"] == "ramp"]
     assert status["status"] == "RUNNING"
