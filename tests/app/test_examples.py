@@ -20,6 +20,9 @@ from drafter_service.server import serve as serve_drafter
 from foredraft.client import CompletionClient
 from foredraft.strict import parse
 from foredraft.types import SamplingParams
+from foredraft_simulator.scenario.scenario import read_scenario
+from foredraft_simulator.simulate import simulate
+from foredraft_simulator.traces.arrival import Arrival
 from verifier_service.config import VerifierConfig
 from verifier_service.server import serve as serve_verifier
 
@@ -123,6 +126,12 @@ def test_the_qwen_configuration_is_valid() -> None:
     args = file.application.args
     assert args.verifier.service.device == args.drafter.service.device == "cuda"
     assert args.drafter.service.target_tokenizer == args.tokenizer / "tokenizer.json"
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "scenarios").iterdir()), ids=lambda p: p.stem)
+def test_a_scenario_is_simulated(path: Path) -> None:
+    outcome = simulate(read_scenario(path), [Arrival(0.0, 64, 32)])
+    assert outcome.errors == 0 and outcome.requests[0].tokens == 32
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.name)
