@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from foredraft.errors import Unavailable
+from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role
 from foredraft_cli.conformance import drafter as drafters
 from foredraft_cli.conformance import drafter_texts as texts
@@ -27,26 +28,38 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MtlsOption = Annotated[
     Path | None, typer.Option(help="Folder of certificates, where the server asks for one.")
 ]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="The token's file, where the server asks for it."),
+]
 
 
 @app.command()
-def drafter(address: AddressArgument, as_json: JsonOption = False, mtls: MtlsOption = None) -> None:
+def drafter(
+    address: AddressArgument,
+    as_json: JsonOption = False,
+    mtls: MtlsOption = None,
+    token: TokenOption = None,
+) -> None:
     """Hold a drafter to the protocol; exit 1 where it breaks a rule."""
-    _report(asyncio.run(of_drafter(address, mtls)), as_json)
+    _report(asyncio.run(of_drafter(address, mtls, token_in(token))), as_json)
 
 
 @app.command()
 def verifier(
-    address: AddressArgument, as_json: JsonOption = False, mtls: MtlsOption = None
+    address: AddressArgument,
+    as_json: JsonOption = False,
+    mtls: MtlsOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Hold a verifier to the protocol; exit 1 where it breaks a rule."""
-    _report(asyncio.run(of_verifier(address, mtls)), as_json)
+    _report(asyncio.run(of_verifier(address, mtls, token_in(token))), as_json)
 
 
-async def of_drafter(address: str, mtls: Path | None = None) -> list[Outcome]:
+async def of_drafter(address: str, mtls: Path | None = None, token: str = "") -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no drafter answers."""
     async with channel(address, Role.DRAFTER, mtls) as opened:
-        peer = DrafterPeer(opened)
+        peer = DrafterPeer(opened, token)
         try:
             await peer.look()
         except grpc.aio.AioRpcError as error:
@@ -55,10 +68,10 @@ async def of_drafter(address: str, mtls: Path | None = None) -> list[Outcome]:
         return await run(peer, rules)
 
 
-async def of_verifier(address: str, mtls: Path | None = None) -> list[Outcome]:
+async def of_verifier(address: str, mtls: Path | None = None, token: str = "") -> list[Outcome]:
     """Return the outcome of each rule; raise Unavailable where no verifier answers."""
     async with channel(address, Role.VERIFIER, mtls) as opened:
-        peer = VerifierPeer(opened)
+        peer = VerifierPeer(opened, token)
         try:
             await peer.look()
         except grpc.aio.AioRpcError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,28 +12,32 @@ import grpc
 from foredraft.codec import common as codec
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import ROOT, is_tree
+from foredraft.rpc.token import shown
 from foredraft.v1 import common_pb2, drafter_pb2, drafter_pb2_grpc
 from foredraft_cli.conformance.suite import Talk, require, sample_text, talk
 
 
 class DrafterPeer:
-    """A drafter under test. vocab_size, offers and the model are what it says of itself."""
+    """A drafter under test, called with a token if there is one. It says in info what it is."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: str = "") -> None:
         self._stub = drafter_pb2_grpc.DrafterServiceStub(channel)
+        self._metadata = shown(token)
         self.info = drafter_pb2.DrafterInfoResponse()
 
     async def look(self) -> None:
         """Ask what it is."""
-        self.info = await self._stub.DrafterInfo(drafter_pb2.DrafterInfoRequest())
+        self.info = await self._stub.DrafterInfo(
+            drafter_pb2.DrafterInfoRequest(), metadata=self._metadata
+        )
 
     def stream(self) -> AbstractAsyncContextManager[Talk]:
         """Open a stream."""
-        return talk(self._stub.Draft)
+        return talk(partial(self._stub.Draft, metadata=self._metadata))
 
     def texts(self) -> AbstractAsyncContextManager[Talk]:
         """Open a stream of texts."""
-        return talk(self._stub.DraftTexts)
+        return talk(partial(self._stub.DraftTexts, metadata=self._metadata))
 
     @property
     def prefix(self) -> tuple[int, ...]:

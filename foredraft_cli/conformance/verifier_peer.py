@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import grpc
 
 from foredraft.codec import common as codec
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.rpc.token import shown
 from foredraft.v1 import common_pb2, verifier_pb2, verifier_pb2_grpc
 from foredraft_cli.conformance.suite import Talk, require, sample_text, talk
 
@@ -20,19 +22,22 @@ SAMPLED = common_pb2.SamplingParams(temperature=0.8, top_p=1.0, seed=_SEED)
 
 
 class VerifierPeer:
-    """A verifier under test; its model is what it says of itself."""
+    """A verifier under test, called with a token if there is one. It says in info what it is."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    def __init__(self, channel: grpc.aio.Channel, token: str = "") -> None:
         self._stub = verifier_pb2_grpc.VerifierServiceStub(channel)
+        self._metadata = shown(token)
         self.info = verifier_pb2.VerifierInfoResponse()
 
     async def look(self) -> None:
         """Ask what it is."""
-        self.info = await self._stub.VerifierInfo(verifier_pb2.VerifierInfoRequest())
+        self.info = await self._stub.VerifierInfo(
+            verifier_pb2.VerifierInfoRequest(), metadata=self._metadata
+        )
 
     def stream(self) -> AbstractAsyncContextManager[Talk]:
         """Open a stream."""
-        return talk(self._stub.Verify)
+        return talk(partial(self._stub.Verify, metadata=self._metadata))
 
     @property
     def exact(self) -> bool:

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.errors import Unavailable
+from foredraft.rpc.token import token_in
 from foredraft_cli.conformance import command
 from foredraft_cli.conformance.command import of_drafter, of_verifier
 from foredraft_cli.conformance.suite import Outcome
@@ -35,6 +37,16 @@ async def test_our_drafter_keeps_every_rule() -> None:
 async def test_our_verifier_keeps_every_rule() -> None:
     async with running() as (server, _):
         assert broken(await of_verifier(f"127.0.0.1:{server.port}")) == set()
+
+
+async def test_a_server_that_asks_for_a_token_is_shown_it(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("sesame" * 4)
+    async with serving(token_file=file) as (server, _):
+        address = f"127.0.0.1:{server.port}"
+        assert broken(await of_drafter(address, token=token_in(file))) == set()
+        with pytest.raises(Unavailable, match="a valid token is needed"):
+            await of_drafter(address)
 
 
 async def test_a_proxy_that_changes_nothing_keeps_every_rule() -> None:
@@ -232,7 +244,7 @@ async def test_a_verifiers_fault_is_found(fault: str) -> None:
 
 
 def test_nobody_there_is_one_line_and_a_report_is_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fake(_: str, __: Path | None) -> list[Outcome]:
+    async def fake(*_: Any) -> list[Outcome]:
         return [Outcome("open", "says", ""), Outcome("hash", "says", "a fault")]
 
     runner = CliRunner()

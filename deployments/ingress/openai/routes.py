@@ -19,6 +19,7 @@ from deployments.ingress.openai.completions.handler import Completions
 from deployments.ingress.openai.completions.request import CompletionRequest
 from deployments.ingress.openai.errors import ModelNotFound
 from deployments.ingress.openai.prompts import Prompts
+from deployments.ingress.openai.schemas import answers, description
 from deployments.ingress.openai.tokens import DetokenizeRequest, TokenizeRequest, Tokens
 from foredraft import __version__
 from foredraft.chat_template import read_chat_template
@@ -58,6 +59,7 @@ def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | No
     app = FastAPI(title="Foredraft", version=__version__, responses=errors.RESPONSES)
     app.add_middleware(BodyLimit, most=MAX_BODY_BYTES)
     errors.install(app)
+    description.install(app)
     described = {
         "id": name,
         "object": "model",
@@ -65,43 +67,43 @@ def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | No
         "owned_by": "foredraft",
     }
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", responses=description.answering(answers.Completion))
     async def complete(request: CompletionRequest, last_event_id: LastEvent = None) -> Response:
         return await by.completions.answer(request, last_event_id)
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", responses=description.answering(answers.ChatCompletion))
     async def converse(request: ChatRequest, last_event_id: LastEvent = None) -> Response:
         return await by.chat.answer(request, last_event_id)
 
-    @app.post("/tokenize")
+    @app.post("/tokenize", responses=description.answering(answers.Tokenized))
     async def tokenize(request: TokenizeRequest) -> dict[str, Any]:
         return await by.tokens.tokenize(request)
 
-    @app.post("/detokenize")
+    @app.post("/detokenize", responses=description.answering(answers.Detokenized))
     async def detokenize(request: DetokenizeRequest) -> dict[str, Any]:
         return by.tokens.detokenize(request)
 
-    @app.get("/v1/models")
+    @app.get("/v1/models", responses=description.answering(answers.Models))
     async def models() -> dict[str, Any]:
         return {"object": "list", "data": [described]}
 
-    @app.get("/v1/models/{asked:path}")
+    @app.get("/v1/models/{asked:path}", responses=description.answering(answers.Model))
     async def model(asked: str) -> dict[str, Any]:
         if asked != name:
             raise ModelNotFound(asked)
         return described
 
-    @app.get("/version")
+    @app.get("/version", responses=description.answering(answers.Release))
     async def release() -> dict[str, Any]:
         return {"version": app.version}
 
-    @app.get("/health/live")
+    @app.get("/health/live", responses=description.answering(answers.Live))
     async def live() -> dict[str, Any]:
         """200 as long as this replica answers."""
         return {"status": "ok"}
 
-    @app.get("/health")
-    @app.get("/health/ready")
+    @app.get("/health", responses=description.answering(answers.Health))
+    @app.get("/health/ready", responses=description.answering(answers.Health))
     async def ready() -> JSONResponse:
         """200 when a verifier answers; a missing drafter only means plain decoding."""
         found = await health()

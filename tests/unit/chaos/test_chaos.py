@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -67,6 +68,9 @@ def test_only_processes_of_our_own_cluster_are_touched() -> None:
     assert sleep is not None
     with subprocess.Popen([title, "60"], executable=sleep) as ours:
         try:
+            # A new process has no command line for a moment.
+            while not Path(f"/proc/{ours.pid}/cmdline").read_bytes():
+                time.sleep(0.001)
             assert replicas("verifier") == [ours.pid]
             assert not replicas("drafter") and not replicas("verifier", "other")
         finally:
