@@ -43,6 +43,12 @@ class Breaker:
         pause = min(2 * self.pause_s or self.cooldown_s, self.max_cooldown_s)
         return replace(self, failures=failures, retry_at=now + pause, pause_s=pause)
 
+    def tried(self, now: float) -> Breaker:
+        """Return the breaker after a try began at `now`: until its outcome nothing else is asked,
+        or for another pause.
+        """
+        return replace(self, retry_at=now + self.pause_s)
+
     def succeeded(self) -> Breaker:
         """Return the breaker after a success."""
         if self.failures == 0:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from foredraft.types import NO_PRICE, Price
+from orchestrator.breaker import Breaker
 from orchestrator.length.controllers import DraftLengthController
 
 S = TypeVar("S")
@@ -62,13 +63,15 @@ class ControllerState:
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
     that the last drafter read, store the tensor store that it had. opening_s is the least that
-    opening a drafter's session took lately. traffic is shared by all kinds.
+    opening a drafter's session took lately, breaker what sessions saw of late drafts. traffic is
+    shared by all kinds.
     """
 
     def __init__(self, features: str = "", traffic: Traffic | None = None, store: str = "") -> None:
         self._state: Any = None
         self.hit_rate: float | None = None
         self.opening_s = 0.0
+        self.breaker: Breaker | None = None
         self.features, self.store = features, store
         self.traffic = traffic or Traffic()
 

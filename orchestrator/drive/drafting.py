@@ -13,9 +13,9 @@ from contextlib import suppress
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, TensorLost
 from foredraft.lease import LeaseFault
 from foredraft.types import Propose, ProposeAhead
-from orchestrator.breaker import BreakerState
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.closing import BackgroundCloser
+from orchestrator.drive.health import DrafterHealth
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.drive.lengths import DraftLengths
 from orchestrator.drive.outstanding import Outstanding, Pending
@@ -35,6 +35,7 @@ class Drafting:
         lease: LeaseClient,
         lengths: DraftLengths,
         config: OrchestratorConfig,
+        health: DrafterHealth,
         closer: BackgroundCloser,
         clock: Callable[[], float],
     ) -> None:
@@ -45,7 +46,7 @@ class Drafting:
         self._config = config
         self._closer = closer
         self._clock = clock
-        self._breaker = config.breaker.breaker()
+        self._health = health
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
@@ -58,10 +59,11 @@ class Drafting:
     def plain_steps(self) -> int:
         """The number of tokens that a round without a draft should decode."""
         none = self.refusal is not None or self._session.features_due
+        none |= self._stream is None and self._health.paused
         if none or not (self._lengths.wants_draft and (self._attached or self._pays)):
             return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
-        return self._config.fallback_steps if self._breaker.failures else 1
+        return self._config.fallback_steps if self._health.failing else 1
 
     # The drafter's stream.
 
@@ -101,7 +103,9 @@ class Drafting:
     async def _attach(self) -> None:
         config = self._config
         while self._stream is None:
-            await asyncio.sleep(self._breaker.wait_s(self._clock()))
+            if self._health.paused:
+                self._tried.set()
+            await self._health.until_open()
             opening = self._session.draft_open(
                 config.proposal, config.acceptance, config.draft.params, config.run_ahead_outcomes
             )
@@ -116,7 +120,7 @@ class Drafting:
                 return
             except (ForedraftError, TimeoutError) as error:
                 log.warning("no drafter: %s", error)
-                self._breaker = self._breaker.failed(self._clock())
+                self._health.missed()
             finally:
                 self._tried.set()
         self.attaches += 1
@@ -142,19 +146,18 @@ class Drafting:
         self._outstanding.give_up()
 
     def _replace(self, reason: str) -> None:
-        """Leave the drafter and look for another one, as soon as the breaker allows."""
+        """Leave the drafter and look for another one, as soon as that is allowed."""
         log.warning("drafter left: %s", reason)
         self._detach()
         self.start()
 
     def _lost(self, reason: str) -> None:
-        self._breaker = self._breaker.failed(self._clock())
+        self._health.lost()
         self._replace(reason)
 
     def _missed(self) -> None:
         """Count a draft that did not come in time; give up a drafter that keeps being late."""
-        self._breaker = self._breaker.failed(self._clock())
-        if self._breaker.state(self._clock()) is BreakerState.OPEN:
+        if self._health.missed():
             self._replace("too slow")
 
     # Before a round, and while it is verified.
@@ -218,7 +221,7 @@ class Drafting:
 
     def answered_in_time(self) -> None:
         """Forgive the drafter its late answers before this one."""
-        self._breaker = self._breaker.succeeded()
+        self._health.succeeded()
 
     def lease_ended(self, fault: LeaseFault) -> None:
         """Blame the drafter for what ended a lease, where it is to blame."""

@@ -28,6 +28,7 @@ from orchestrator.controller_state import ControllerState
 from orchestrator.drive.channel import BoundedChannel
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.drafting import Drafting
+from orchestrator.drive.health import DrafterHealth
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.drive.lengths import DraftLengths
 from orchestrator.drive.verifying import Verifying
@@ -146,7 +147,8 @@ class _Run:
         ngram = config.ngram.params if drafts else None
         self._session = session = Session(request, features, ngram, lengths.store)
         self._lease = lease = LeaseClient(session, config)
-        self._drafting = Drafting(drafter, session, lease, lengths, config, closer, clock)
+        health = DrafterHealth(config.breaker, state, clock)
+        self._drafting = Drafting(drafter, session, lease, lengths, config, health, closer, clock)
         self._verifying = Verifying(
             verifier, session, lease, config, controller.max_k, closer, clock
         )
