@@ -1,9 +1,9 @@
 """What trees gain by the text's own repetitions: python -m bench.micro.ngram_trees.
 
-Tokens committed per round, in one process, with trees of twelve nodes behind evenly spaced
-held-out prompts: grown from the model alone, with the text's n-grams beside it (`tree`), and where
-the n-grams suffice without the drafter (`ngram+tree`). Nothing here depends on the
-machine's speed.
+Tokens committed per round, in one process, with trees of twelve nodes, behind the pair's prompts
+(HumanEval's and chat prompts' reporting halves, or held-out code): grown from the model alone, with
+the text's n-grams beside it (`tree`), and where the n-grams suffice without the drafter
+(`ngram+tree`). Nothing here depends on the machine's speed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import mean
 
@@ -20,14 +21,16 @@ from bench.compare.workload import Mode, dlm
 from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from deployments.ingress.openai.speculative import SpeculativeOptions
+from deployments.preflight import check_models
 from foredraft.repetition import repetition
-from foredraft_cli.prompts.held_out import prompts, sampling
+from foredraft_cli.prompts.held_out import sampling
+from foredraft_cli.prompts.sets import prompt_sets
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent
+from verifier_service.models.checkpoint import load_config, longest_text
 
-TEMPERATURES = (0.0, 0.3, 0.8)
 NODES = 12
 
 
@@ -50,7 +53,7 @@ def without_text(args: ForedraftConfig) -> ForedraftConfig:
 async def answers(
     at: Engines,
     args: ForedraftConfig,
-    texts: Sequence[str],
+    texts: Sequence[Sequence[int]],
     temperature: float,
     mode: Mode,
     count: int,
@@ -63,7 +66,7 @@ async def answers(
         name = f"{mode.name} {temperature} {index}"
         request = GenerationRequest(
             session_id=name,
-            prompt=tuple(at.tokenizer.encode(text).ids),
+            prompt=tuple(text),
             sampling=sampling(temperature, index),
             max_new_tokens=count,
             stop_token_ids=at.eos,
@@ -78,7 +81,7 @@ async def answers(
     return found
 
 
-def line(name: str, temperature: float, found: Sequence[CompletionResult]) -> str:
+def line(prompts: str, name: str, temperature: float, found: Sequence[CompletionResult]) -> str:
     """Return a row of the table."""
     reports = [answer.report for answer in found]
     rounds = sum(report.rounds for report in reports)
@@ -88,15 +91,18 @@ def line(name: str, temperature: float, found: Sequence[CompletionResult]) -> st
     )
     repeated = mean(repetition(answer.tokens) for answer in found)
     return (
-        f"{temperature:5.1f} {name:22s} {tokens / rounds:10.2f} {kept / max(1, drafted):8.2f}"
-        f" {repeated:11.0%}"
+        f"{prompts:9s} {temperature:5.1f} {name:22s} {tokens / rounds:10.2f}"
+        f" {kept / max(1, drafted):8.2f} {repeated:11.0%}"
     )
 
 
-async def run(file: Path, num_prompts: int, count: int) -> None:
+async def run(file: Path, num_prompts: int, count: int, temperatures: Sequence[float]) -> None:
     """Print the table."""
-    args, texts = read(file).application.args, prompts(num_prompts)
-    sys.stdout.write(f"    T {'':22s} tokens/round   MAT  repetition\n")
+    args = read(file).application.args
+    check_models(args)
+    max_len = longest_text(load_config(args.verifier.service.model))
+    sets, _ = prompt_sets(args.tokenizer_file, max_len, num_prompts, count)
+    sys.stdout.write(f"prompts       T {'':22s} tokens/round   MAT  repetition\n")
     ways = (
         ("tree, without the text", without_text(args), "tree"),
         ("tree", args, "tree"),
@@ -104,10 +110,10 @@ async def run(file: Path, num_prompts: int, count: int) -> None:
     )
     for name, of_way, proposal in ways:
         async with engines(of_way) as at:
-            for temperature in TEMPERATURES:
+            for asked, temperature in product(sets, temperatures):
                 mode = dlm(proposal, NODES)
-                found = await answers(at, of_way, texts, temperature, mode, count)
-                sys.stdout.write(line(name, temperature, found) + "\n")
+                found = await answers(at, of_way, asked.prompts, temperature, mode, count)
+                sys.stdout.write(line(asked.name, name, temperature, found) + "\n")
                 sys.stdout.flush()
 
 
@@ -116,8 +122,9 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=EMBEDDED_FILE)
     parser.add_argument("--prompts", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.8])
     args = parser.parse_args()
-    asyncio.run(run(args.config, args.prompts, args.tokens))
+    asyncio.run(run(args.config, args.prompts, args.tokens, args.temperatures))
 
 
 if __name__ == "__main__":
