@@ -19,6 +19,9 @@ from foredraft.strict import StrictModel
 
 # Weight of the newest estimate.
 _NEWEST = 0.3
+# Drafts a round from which an estimate has its full weight. Where the text's own n-grams draft, or
+# drafts have just stopped, few drafts would else be credited with all that was accepted.
+_MANY = 0.25
 # How much faster than wanted plain decoding has to be, before drafters are given up for it.
 _MARGIN = 0.8
 
@@ -101,9 +104,11 @@ class Goodput:
         if drafts_s <= 0 or busy <= 0:
             return state
         kept = sum(one.kept_s for one in signals.verifiers.replicas) / drafts_s
+        rounds_s = sum(one.rounds_s for one in signals.verifiers.replicas)
+        newest = _NEWEST * drafts_s / max(drafts_s, _MANY * rounds_s)
         return state._replace(
-            kept=state.kept + _NEWEST * (kept - state.kept),
-            drafts_s=state.drafts_s + _NEWEST * (drafts_s / busy - state.drafts_s),
+            kept=state.kept + newest * (kept - state.kept),
+            drafts_s=state.drafts_s + newest * (drafts_s / busy - state.drafts_s),
         )
 
     def _drafters(self, state: Seen, signals: Signals) -> tuple[Seen, Wish]:

@@ -111,6 +111,20 @@ def test_goodput_buys_what_is_worth_its_price(load: Load, drafters: int) -> None
     assert found[DRAFTER].replicas == drafters, found[DRAFTER].reason
 
 
+def test_drafts_that_nearly_stopped_are_not_worth_all_that_was_accepted() -> None:
+    """The n-grams' tokens are accepted, too: of one draft in a hundred rounds little is learnt."""
+    policy, signals = Goodput(GoodputConfig()), Load(rounds_s=100, kept=2.0).signals()
+    rare = signals.drafters._replace(replicas=(DrafterSignal(0.05, 1.0),))
+    state = policy.initial
+    for _ in range(5):
+        state, _ = policy.step(state, signals._replace(drafters=rare))
+    # An even share for each draft would be 200.
+    assert state.kept < 15
+    for _ in range(40):
+        state, _ = policy.step(state, signals)
+    assert state.kept == pytest.approx(2.0, abs=0.01)
+
+
 def test_goodput_gives_up_drafters_that_add_nothing_and_tries_again_later() -> None:
     policy, load = Goodput(GoodputConfig(probe_s=60)), Load(kept=0.0, busy=0.4)
     state = policy.initial
