@@ -65,10 +65,10 @@ def point(
         low=low,
         high=high,
         identical=sum(same) / len(same),
-        plain_gap_p99=_p99(_gaps(plain)),
-        gap_p99=_p99(_gaps(foredraft)),
-        plain_first_token_p99=_p99(_first_tokens(plain)),
-        first_token_p99=_p99(_first_tokens(foredraft)),
+        plain_gap_p99=percentile(_gaps(plain), 99),
+        gap_p99=percentile(_gaps(foredraft), 99),
+        plain_first_token_p99=percentile(_first_tokens(plain), 99),
+        first_token_p99=percentile(_first_tokens(foredraft), 99),
     )
 
 
@@ -97,6 +97,6 @@ def _first_tokens(turns: Sequence[Turn]) -> list[float]:
     return [answer.first_token_s for turn in turns for answer in turn.answers]
 
 
-def _p99(values: Sequence[float]) -> float:
-    """Return the 99th percentile by nearest rank, 0 of nothing."""
-    return sorted(values)[-(-99 * len(values) // 100) - 1] if values else 0.0
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return a percentile by nearest rank, 0 of nothing."""
+    return sorted(values)[-(-percent * len(values) // 100) - 1] if values else 0.0

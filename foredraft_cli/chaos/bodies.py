@@ -15,9 +15,19 @@ _KINDS: Sequence[dict[str, Any]] = (
     {"max_tokens": 60, "temperature": 0.8, "structured_outputs": {"regex": "[a-z ]{20,60}"}},
     {"max_tokens": 120, "temperature": 0.8, "speculative": {"proposal": "coupled"}},
 )
+REGEX_BOMB: dict[str, Any] = {
+    "prompt": "x",
+    "n": 16,
+    "structured_outputs": {"regex": "(a{1000}){1000}"},
+}
+GRAMMAR_BOMB: dict[str, Any] = {
+    "prompt": "x",
+    "n": 8,
+    "structured_outputs": {"grammar": 'start: a\na: a a | a | "x"'},
+}
 _BOMBS: Sequence[dict[str, Any]] = (
-    {"prompt": "x", "n": 16, "structured_outputs": {"regex": "(a{1000}){1000}"}},
-    {"prompt": "x", "n": 8, "structured_outputs": {"grammar": 'start: a\na: a a | a | "x"'}},
+    REGEX_BOMB,
+    GRAMMAR_BOMB,
     {"prompt": "a" * 1_000_000},
     {"prompt": ["b c " * 5000] * 30},
     {"prompt": "x", "max_tokens": 1 << 40},
