@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RUNNING_S = 2.0
-# Between two looks at whether this replica is being stopped.
-_STOPPING_S = 0.1
+# Between two looks at whether this replica is being stopped, or a handle knows of replicas.
+_LOOK_S = 0.1
+# Until then a handle has heard of its replicas.
+_KNOWN_S = 5.0
 
 # Ray runs its workers at nice 15 by default, which starves decoding beside any load.
 # Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
@@ -117,13 +120,23 @@ def call_every_replica(
 ) -> list[Any]:
     """Return what a method answers in each of a deployment's replicas.
 
-    Serve's handles block in no thread that runs an event loop, as its caller's may.
+    Serve's handles block in no thread that runs an event loop, as its caller's may. A new handle
+    knows of no replicas for a moment. Raise Unavailable where there are none for longer.
     """
+    from ray.serve.exceptions import DeploymentUnavailableError
+
+    until = time.monotonic() + _KNOWN_S
     with ThreadPoolExecutor(1) as caller:
-        call = caller.submit(
-            lambda: list(handle.broadcast(method, *args).results(timeout_s=timeout_s))
-        )
-        return call.result()
+        while True:
+            call = caller.submit(
+                lambda: list(handle.broadcast(method, *args).results(timeout_s=timeout_s))
+            )
+            try:
+                return call.result()
+            except DeploymentUnavailableError:
+                if time.monotonic() > until:
+                    raise Unavailable("no replica is running") from None
+            time.sleep(_LOOK_S)
 
 
 def deployment_failures(application: str) -> list[str]:
@@ -243,7 +256,7 @@ async def is_running(handle: DeploymentHandle[Any]) -> bool:
 async def stopping() -> None:
     """Return when Serve stops this replica; it says so only to its own servers, and at the end."""
     while not _is_stopping():  # noqa: ASYNC110 - Serve has no event for it
-        await asyncio.sleep(_STOPPING_S)
+        await asyncio.sleep(_LOOK_S)
 
 
 def _is_stopping() -> bool:
