@@ -21,6 +21,7 @@ from deployments.serve.deploying import deploy, wait_until_deployed
 from deployments.serve.platform import (
     call_every_replica,
     deployment_failures,
+    forget_serve,
     prepare_environment,
     require_token,
     runs_already,
@@ -112,8 +113,10 @@ def running(
         with suppress(Exception):
             call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
     finally:
+        # A Ray of our own ends with all that runs on it. To end Serve first takes seconds more, and
+        # half a minute where a signal has ended Ray's processes already.
         if not connected and started_here():
-            serve.shutdown()
+            forget_serve()
         elif placed:
             serve.delete(entry.name)
         if not connected:

@@ -115,6 +115,16 @@ def started_here() -> bool:
     return node is not None and bool(node.head)
 
 
+def forget_serve() -> None:
+    """Forget the Serve of a Ray that is about to end, without ending it.
+
+    What this process knows of it would be taken for the Serve of the next Ray: both have job 1.
+    """
+    from ray.serve import context
+
+    context._disconnect()
+
+
 def call_every_replica(
     handle: DeploymentHandle[Any], method: str, *args: Any, timeout_s: float
 ) -> list[Any]:
