@@ -139,7 +139,15 @@ class IngressConfig(PoolConfig):
         default=64, ge=1, description="Most requests that a replica runs at once."
     )
     max_queued_requests: int = Field(
-        default=128, ge=0, description="Most requests that wait for a replica; more get HTTP 503."
+        default=128,
+        ge=0,
+        description="Most requests that wait beyond those; more get HTTP 429 on the ingress's own "
+        "port, 503 from Serve's proxy.",
+    )
+    queue_timeout_s: float = Field(
+        default=30.0,
+        ge=0,
+        description="Longest wait of a request on the ingress's own port, in seconds; then 429.",
     )
     keys_file: Path | None = Field(
         default=None,

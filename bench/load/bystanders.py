@@ -3,7 +3,8 @@
 Twenty clients stream one completion after the other, first alone, then beside each kind of bad
 neighbour in turn. Printed of the twenty: the 99th percentile of the seconds between two chunks of a
 stream and to its first one, and how many texts equal those that they got alone. A bystander that is
-refused (429, 503) asks again; how often is printed, too.
+refused (429, 503) asks again; how often is printed, too. The neighbours have a key of their own;
+with --one-key all have the same, and so one share of everything.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
 
 from bench.load.points import percentile
 from bench.load.traffic import Answer, connect, to_answer
-from deployments.config import EMBEDDED_FILE, read
+from deployments.config import EMBEDDED_FILE, ServeFile, read
+from deployments.ingress.doors.keys import add_key
 from deployments.serve.cluster import running
 from foredraft_cli.chaos import bodies
 from foredraft_cli.prompts.held_out import prompts
@@ -45,10 +48,11 @@ class Seen:
 
 
 class Street:
-    """A server's address, and what a client there may send."""
+    """A server's address, and what clients there may send, by the keys of good and bad ones."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, good: str, bad: str) -> None:
         self._http, self._url = http, f"{url}/v1/completions"
+        self._good, self._bad = ({"authorization": f"Bearer {key}"} for key in (good, bad))
         self._texts = prompts(64)
 
     async def bystander(self, number: int, until: float, seen: Seen) -> None:
@@ -66,7 +70,7 @@ class Street:
                 "stream": True,
             }
             sent, lines = time.perf_counter(), []
-            async with self._http.post(self._url, json=body) as response:
+            async with self._http.post(self._url, json=body, headers=self._good) as response:
                 if response.status in (429, 503):
                     seen.refused += 1
                     await asyncio.sleep(_AGAIN_S)
@@ -81,7 +85,7 @@ class Street:
     async def ask(self, body: Any) -> None:
         """Send anything and read what comes, whatever it is."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"content-type": "application/json"}
+        headers = self._bad | {"content-type": "application/json"}
         with suppress(aiohttp.ClientError, TimeoutError):
             async with self._http.post(self._url, data=data, headers=headers) as response:
                 await response.read()
@@ -98,7 +102,7 @@ class Street:
         body = {"prompt": f"# {number}\n", "n": 8, **_ENDLESS}
         while True:
             with suppress(aiohttp.ClientError, TimeoutError):
-                async with self._http.post(self._url, json=body) as response:
+                async with self._http.post(self._url, json=body, headers=self._bad) as response:
                     await asyncio.sleep(20 if response.status == 200 else _AGAIN_S)
 
 
@@ -164,26 +168,44 @@ def row(name: str, seen: Seen, alone: dict[int, tuple[int, ...]]) -> str:
     )
 
 
-async def run(config: Path, seconds: float) -> None:
+def with_keys(config: Path, folder: Path, one_key: bool) -> tuple[ServeFile, str, str]:
+    """Return a configuration that asks for keys, that of good clients, and that of bad ones."""
+    file = folder / "keys.yaml"
+    good = add_key(file, "good")
+    bad = good if one_key else add_key(file, "bad")
+    values = read(config).model_dump()
+    [application] = values["applications"]
+    application["args"]["ingress"]["keys_file"] = file
+    return ServeFile.model_validate(values), good, bad
+
+
+async def run(config: Path, seconds: float, one_key: bool) -> None:
     """Print the table."""
     write = sys.stdout.write
     write("| beside | texts | gap p99, ms | longest gap | first token p99 | identical | refused ")
     write("| failed |\n|---|--:|--:|--:|--:|---|--:|--:|\n")
-    with running(read(config)) as cluster:
-        async with connect() as http:
-            street = Street(http, cluster.url)
-            alone: dict[int, tuple[int, ...]] = {}
-            await beside(street, [], min(5.0, seconds))
-            for name, tasks in neighbours(street).items():
-                seen = await beside(street, tasks, seconds)
-                alone = alone or {at: answer.tokens for at, answer in seen.answers}
-                write(row(name, seen, alone))
-                sys.stdout.flush()
+    with TemporaryDirectory() as folder:
+        file, good, bad = with_keys(config, Path(folder), one_key)
+        with running(file) as cluster:
+            async with connect() as http:
+                await compare(Street(http, cluster.url, good, bad), seconds)
+
+
+async def compare(street: Street, seconds: float) -> None:
+    """Print a row for each kind of neighbours."""
+    alone: dict[int, tuple[int, ...]] = {}
+    await beside(street, [], min(5.0, seconds))
+    for name, tasks in neighbours(street).items():
+        seen = await beside(street, tasks, seconds)
+        alone = alone or {at: answer.tokens for at, answer in seen.answers}
+        sys.stdout.write(row(name, seen, alone))
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=EMBEDDED_FILE)
     parser.add_argument("--seconds", type=float, default=20.0, help="of each row")
+    parser.add_argument("--one-key", action="store_true")
     arguments = parser.parse_args()
-    asyncio.run(run(arguments.config, arguments.seconds))
+    asyncio.run(run(arguments.config, arguments.seconds, arguments.one_key))

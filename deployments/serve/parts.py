@@ -38,7 +38,6 @@ _INGRESS_IN_PLACE = {
     "node_labels",
     "surge_percent",
     "drain_s",
-    "max_queued_requests",
     "acceptance",
 }
 

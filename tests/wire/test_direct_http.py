@@ -14,6 +14,7 @@ import aiohttp
 import pytest
 
 from deployments.ingress.direct.config import DirectConfig
+from deployments.ingress.direct.places import Places
 from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.openai.routes import application, handlers
 from deployments.ingress.rpc.config import TlsConfig
@@ -34,10 +35,10 @@ async def health() -> dict[str, Any]:
 
 @asynccontextmanager
 async def served(
-    verifier: ScriptedVerifier, most: int = 8, tls: TlsConfig | None = None
+    verifier: ScriptedVerifier, places: Places | None = None, tls: TlsConfig | None = None
 ) -> AsyncIterator[DirectServer]:
     app = application(handlers(generations(verifier), TOKENIZER_FILE), health)
-    server = DirectServer(app, DirectConfig(port=0, tls=tls), most)
+    server = DirectServer(app, DirectConfig(port=0, tls=tls), places or Places(8, 0, 1.0))
     await server.start()
     try:
         yield server
@@ -47,10 +48,10 @@ async def served(
 
 @asynccontextmanager
 async def calling(
-    verifier: ScriptedVerifier, most: int = 8
+    verifier: ScriptedVerifier, places: Places | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        served(verifier, most) as server,
+        served(verifier, places) as server,
         aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as http,
     ):
         yield http
@@ -96,7 +97,7 @@ async def test_who_leaves_ends_his_session(stream: bool) -> None:
 async def test_beyond_its_bound_requests_are_refused_and_health_answers() -> None:
     verifier = ScriptedVerifier()
     slow(verifier)
-    async with calling(verifier, most=1) as http:
+    async with calling(verifier, Places(1, 0, 1.0)) as http:
         body = BODY | {"max_tokens": 400}
         first = asyncio.create_task(http.post("/v1/completions", json=body))
         await eventually(lambda: bool(verifier.live))
@@ -108,6 +109,31 @@ async def test_beyond_its_bound_requests_are_refused_and_health_answers() -> Non
         assert (await first).status == 200
         async with http.post("/v1/completions", json=BODY) as answer:
             assert answer.status == 200
+
+
+async def test_beyond_its_bound_requests_wait_and_one_that_is_left_does_not() -> None:
+    verifier = ScriptedVerifier()
+    slow(verifier)
+    async with calling(verifier, Places(1, 2, 30.0)) as http:
+        first = asyncio.create_task(http.post("/v1/completions", json=BODY | {"max_tokens": 100}))
+        await eventually(lambda: bool(verifier.live))
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0.05):
+                await http.post("/v1/completions", json=BODY)
+        waiting = [asyncio.create_task(http.post("/v1/completions", json=BODY)) for _ in range(2)]
+        statuses = [answer.status for answer in await asyncio.gather(first, *waiting)]
+        assert statuses == [200] * 3 and len(verifier.opens) == 3
+
+
+async def test_who_waits_too_long_is_told_to_come_back() -> None:
+    verifier = ScriptedVerifier()
+    slow(verifier)
+    async with calling(verifier, Places(1, 2, 0.05)) as http:
+        first = asyncio.create_task(http.post("/v1/completions", json=BODY | {"max_tokens": 400}))
+        await eventually(lambda: bool(verifier.live))
+        async with http.post("/v1/completions", json=BODY) as answer:
+            assert answer.status == 429 and answer.headers["retry-after"]
+        assert (await first).status == 200
 
 
 async def test_each_answer_names_its_request(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +165,7 @@ async def test_https_and_its_files(tmp_path: Path) -> None:
 async def test_a_port_in_use_is_named() -> None:
     async with served(ScriptedVerifier()) as server:
         app = application(handlers(generations(ScriptedVerifier()), TOKENIZER_FILE), health)
-        other = DirectServer(app, DirectConfig(port=server.port), 1)
+        other = DirectServer(app, DirectConfig(port=server.port), Places(1, 0, 1.0))
         with pytest.raises(ConfigError, match="cannot listen"):
             await other.start()
 
@@ -148,9 +174,8 @@ async def test_streams_end_with_an_error_event_when_the_server_stops() -> None:
     verifier = ScriptedVerifier()
     slow(verifier)
     made = generations(verifier)
-    server = DirectServer(
-        application(handlers(made, TOKENIZER_FILE), health), DirectConfig(port=0), 8
-    )
+    app = application(handlers(made, TOKENIZER_FILE), health)
+    server = DirectServer(app, DirectConfig(port=0), Places(8, 0, 1.0))
     await server.start()
     url = f"http://127.0.0.1:{server.port}/v1/completions"
     body = BODY | {"max_tokens": 4000, "stream": True}
@@ -166,7 +191,7 @@ async def test_streams_end_with_an_error_event_when_the_server_stops() -> None:
 async def test_a_successor_takes_the_port_over_and_no_request_is_lost() -> None:
     def server(port: int) -> DirectServer:
         app = application(handlers(generations(ScriptedVerifier()), TOKENIZER_FILE), health)
-        return DirectServer(app, DirectConfig(port=port), 64)
+        return DirectServer(app, DirectConfig(port=port), Places(64, 0, 1.0))
 
     port = free_port()
     url = f"http://127.0.0.1:{port}/v1/completions"

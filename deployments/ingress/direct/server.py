@@ -20,6 +20,7 @@ from deployments.ingress.direct.config import DirectConfig
 from deployments.ingress.direct.last_answers import LastAnswers
 from deployments.ingress.direct.leaving import EndedByLeaving
 from deployments.ingress.direct.patience import Patience
+from deployments.ingress.direct.places import Places
 from deployments.ingress.direct.request_id import RequestId
 from foredraft.errors import ConfigError
 
@@ -37,16 +38,16 @@ class _Server(uvicorn.Server):
 
 
 class DirectServer:
-    """Serves an app by HTTP/1.1, so many requests at once; raise ConfigError for its files.
+    """Serves an app by HTTP/1.1, as many requests as have places; raise ConfigError for its files.
 
     A client that takes nothing for unread_s seconds is given up.
     """
 
     def __init__(
-        self, app: ASGIApp, config: DirectConfig, max_requests: int, unread_s: float = 60.0
+        self, app: ASGIApp, config: DirectConfig, places: Places, unread_s: float = 60.0
     ) -> None:
         self._config = config
-        inside = RequestId(Bounded(EndedByLeaving(Patience(app, unread_s)), max_requests))
+        inside = RequestId(EndedByLeaving(Patience(Bounded(app, places), unread_s)))
         self._answers = LastAnswers(inside, time.monotonic)
         settings = uvicorn.Config(self._answers, lifespan="off", log_config=None, access_log=False)
         if (tls := config.tls) is not None:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from deployments.canary.routing import Place, Routing
 from deployments.config import ForedraftConfig
+from deployments.ingress.direct.places import Places
 from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.doors import install as doors
 from deployments.ingress.doors.admission import Admission
@@ -189,7 +190,10 @@ class Ingress:
     async def _listen_directly(self, config: IngressConfig) -> DirectServer | None:
         if config.direct is None:
             return None
-        server = DirectServer(self._app, config.direct, config.max_ongoing_requests)
+        places = Places(
+            config.max_ongoing_requests, config.max_queued_requests, config.queue_timeout_s
+        )
+        server = DirectServer(self._app, config.direct, places)
         await server.start()
         return server
 
