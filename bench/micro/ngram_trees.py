@@ -1,6 +1,6 @@
 """What trees gain by the text's own repetitions: python -m bench.micro.ngram_trees.
 
-Tokens committed per round, in one process, with trees of twelve nodes, behind the pair's prompts
+Tokens committed per round, in one process, with trees of so many nodes (12), behind the pair's prompts
 (HumanEval's and chat prompts' reporting halves, or held-out code): grown from the model alone, with
 the text's n-grams beside it (`tree`), and where the n-grams suffice without the drafter
 (`ngram+tree`). Nothing here depends on the machine's speed.
@@ -30,8 +30,6 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.report import SpeculationReport
 from orchestrator.request import GenerationRequest, StepEvent
 from verifier_service.models.checkpoint import load_config, longest_text
-
-NODES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,9 @@ def line(prompts: str, name: str, temperature: float, found: Sequence[Completion
     )
 
 
-async def run(file: Path, num_prompts: int, count: int, temperatures: Sequence[float]) -> None:
+async def run(
+    file: Path, num_prompts: int, count: int, temperatures: Sequence[float], nodes: int
+) -> None:
     """Print the table."""
     args = read(file).application.args
     check_models(args)
@@ -111,7 +111,7 @@ async def run(file: Path, num_prompts: int, count: int, temperatures: Sequence[f
     for name, of_way, proposal in ways:
         async with engines(of_way) as at:
             for asked, temperature in product(sets, temperatures):
-                mode = dlm(proposal, NODES)
+                mode = dlm(proposal, nodes)
                 found = await answers(at, of_way, asked.prompts, temperature, mode, count)
                 sys.stdout.write(line(asked.name, name, temperature, found) + "\n")
                 sys.stdout.flush()
@@ -123,8 +123,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=48)
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.8])
+    parser.add_argument("--nodes", type=int, default=12)
     args = parser.parse_args()
-    asyncio.run(run(args.config, args.prompts, args.tokens, args.temperatures))
+    asyncio.run(run(args.config, args.prompts, args.tokens, args.temperatures, args.nodes))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class FakeServe:
         patch.setattr(serve, "start", lambda **_: None)
         patch.setattr(serve, "run", lambda *_, **__: handle)
         patch.setattr(serve, "delete", lambda name: self.note(f"delete {name}"))
-        patch.setattr(serve, "shutdown", lambda: self.note("shut Serve down"))
+        patch.setattr(cluster, "forget_serve", lambda: self.note("forget Serve"))
         patch.setattr(cluster, "started_here", lambda: started)
         patch.setattr(cluster, "wait_until_ready", lambda *_: {"drafter": None})
 
@@ -101,7 +101,7 @@ def test_of_a_cluster_that_was_there_only_our_application_goes(
     fake = FakeServe(monkeypatch, started, ("theirs",))
     with cluster.running(read(EMBEDDED_FILE)):
         pass
-    goes = "shut Serve down" if started else "delete foredraft"
+    goes = "forget Serve" if started else "delete foredraft"
     assert fake.done == ["instance", "drain", goes, "disconnect"]
 
 
