@@ -1,6 +1,6 @@
 """What trees gain by the text's own repetitions: python -m bench.micro.ngram_trees.
 
-Tokens committed per round, in one process, with trees of so many nodes (12), behind the pair's prompts
+Tokens committed per round, in one process, with trees of --nodes, behind the pair's prompts
 (HumanEval's and chat prompts' reporting halves, or held-out code): grown from the model alone, with
 the text's n-grams beside it (`tree`), and where the n-grams suffice without the drafter
 (`ngram+tree`). Nothing here depends on the machine's speed.
