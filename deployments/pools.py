@@ -139,7 +139,7 @@ class IngressConfig(PoolConfig):
         default=64, ge=1, description="Most requests that a replica runs at once."
     )
     max_queued_requests: int = Field(
-        default=128,
+        default=256,
         ge=0,
         description="Most requests that wait beyond those; more get HTTP 429 on the ingress's own "
         "port, 503 from Serve's proxy.",
