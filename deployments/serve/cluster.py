@@ -109,9 +109,11 @@ def running(
         direct = entry.args.ingress.direct
         yield RunningCluster(file.url, health, "" if direct is None else direct.url)
         grace_s = entry.args.ingress.drain_s
-        # Whatever is wrong with an ingress by now, it goes all the same.
+        # Whatever is wrong with an ingress by now, it goes all the same. Where a signal has ended
+        # Ray already, a call would start another one.
         with suppress(Exception):
-            call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
+            if ray.is_initialized():
+                call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
     finally:
         # A Ray of our own ends with all that runs on it. To end Serve first takes seconds more, and
         # half a minute where a signal has ended Ray's processes already.

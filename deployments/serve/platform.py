@@ -24,7 +24,7 @@ _RUNNING_S = 2.0
 # Between two looks at whether this replica is being stopped, or a handle knows of replicas.
 _LOOK_S = 0.1
 # Until then a handle has heard of its replicas.
-_KNOWN_S = 5.0
+_KNOWN_S = 2.0
 
 # Ray runs its workers at nice 15 by default, which starves decoding beside any load.
 # Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.

@@ -75,12 +75,13 @@ class FakeServe:
 
     def __init__(self, patch: pytest.MonkeyPatch, started: bool, others: tuple[str, ...]) -> None:
         self.done: list[str] = []
+        self.connected = False
         applications = {name: SimpleNamespace(deployments={}) for name in others}
         status = SimpleNamespace(proxies={"node": "HEALTHY"}, applications=applications)
         results = SimpleNamespace(results=lambda timeout_s: ["ours"])
         handle = SimpleNamespace(broadcast=lambda name, *_: self.note(name) or results)
-        patch.setattr(ray, "is_initialized", lambda: False)
-        patch.setattr(ray, "init", lambda _, **__: None)
+        patch.setattr(ray, "is_initialized", lambda: self.connected)
+        patch.setattr(ray, "init", self.connect)
         patch.setattr(ray, "shutdown", lambda: self.note("disconnect"))
         patch.setattr(serve, "status", lambda: status)
         patch.setattr(serve, "start", lambda **_: None)
@@ -89,6 +90,9 @@ class FakeServe:
         patch.setattr(cluster, "forget_serve", lambda: self.note("forget Serve"))
         patch.setattr(cluster, "started_here", lambda: started)
         patch.setattr(cluster, "wait_until_ready", lambda *_: {"drafter": None})
+
+    def connect(self, *_: Any, **__: Any) -> None:
+        self.connected = True
 
     def note(self, what: str) -> None:
         self.done.append(what)
