@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
-from bench.rolling.run import RollingPlan, roll
-from deployments.config import EMBEDDED_FILE, ServeFile, read
+from bench.rolling.run import RollingPlan, loaded, roll
+from bench.rolling.updates import updates
+from deployments.canary.comparison import Outcome
+from deployments.config import EMBEDDED_FILE, ServeFile, located, read
 from deployments.serve.cluster import RunningCluster, deployed, running
 from deployments.serve.deploying import deploy, wait_until_deployed
+from foredraft_cli.cluster.status import of_connected
 from tests.support.cluster import free_port, pids
 
 NAME = "rolling"
@@ -99,6 +106,55 @@ async def test_no_request_notices_a_change(served: RunningCluster, file: ServeFi
     ]
     for name, old in before.items():
         assert not old & replicas(name), name
+
+
+@pytest.mark.slow
+async def test_a_bad_canary_is_rolled_back(
+    served: RunningCluster, file: ServeFile, tmp_path: Path
+) -> None:
+    """A drafter of random weights, for half of the sessions: no text differs meanwhile."""
+    service = located(file.application.args).drafter.service
+    [update] = updates(file, Path(), (("", OTHER_PROCESSES),))
+    random = service.model_copy(update={"model": with_random_weights(service.model, tmp_path)})
+    trial = {"share": 0.5, "comparison": {"min_sessions": 12, "max_sessions": 96, "margin": 0.5}}
+    bad = changed(update.file, drafter={"canary": trial | {"service": random}})
+    began = time.time()
+
+    def over() -> bool:
+        trial = canary()
+        return bool(trial and trial["at"] > began and trial["outcome"])
+
+    async with loaded(served.url, PLAN) as clients:
+        await live(bad)
+        await settled(over)
+        found = canary()
+        # The application follows the verdict meanwhile.
+        await asyncio.sleep(PLAN.rest_s)
+    assert not clients.tally.failed
+    assert clients.tally.identical == clients.tally.requests
+    assert found["outcome"] == Outcome.ROLLED_BACK
+    assert "accepted tokens per round" in found["reason"]
+    await settled(lambda: not replicas("canary"))
+
+
+def canary() -> dict[str, Any]:
+    [status] = [each for each in of_connected() if each["application"] == NAME]
+    found: dict[str, Any] = status["canary"]
+    return found
+
+
+def with_random_weights(model: Path, folder: Path) -> Path:
+    """A drafter of the same shape that has learned nothing."""
+    for each in (model.name, "tokenizer"):
+        shutil.copytree(model.parent / each, folder / each)
+    torch.manual_seed(0)
+    [file] = (folder / model.name).glob("*.safetensors")
+    tensors = {
+        name: (0.02 * torch.randn(tensor.shape)).to(tensor.dtype) if tensor.dim() > 1 else tensor
+        for name, tensor in load_file(file).items()
+    }
+    save_file(tensors, file)
+    return folder / model.name
 
 
 async def live(file: ServeFile) -> None:
