@@ -120,7 +120,7 @@ class Drafting:
                 return
             except (ForedraftError, TimeoutError) as error:
                 log.warning("no drafter: %s", error)
-                self._health.missed()
+                self._health.lost()
             finally:
                 self._tried.set()
         self.attaches += 1

@@ -43,11 +43,11 @@ class DrafterHealth:
             self._state.breaker = self._common.tried(self._clock())
 
     def lost(self) -> None:
-        """Take note that this session's drafter failed: another one may be well."""
+        """Take note that there is no drafter, or that it failed: another one may be well."""
         self._own = self._own.failed(self._clock())
 
     def missed(self) -> bool:
-        """Take note of a draft that was late, or of none; return whether to leave the drafter."""
+        """Take note of a draft that was late; return whether to leave the drafter."""
         self.lost()
         self._state.breaker = self._common.failed(self._clock())
         return self._own.state(self._clock()) is BreakerState.OPEN
