@@ -27,6 +27,7 @@ from deployments.serve.platform import (
     runs_already,
     started_here,
 )
+from deployments.serve.processes import replicas
 from foredraft.errors import ConfigError, Unavailable
 
 if TYPE_CHECKING:
@@ -108,12 +109,7 @@ def running(
         health = wait_until_ready(file.url, instances, trusted(file.certificate))
         direct = entry.args.ingress.direct
         yield RunningCluster(file.url, health, "" if direct is None else direct.url)
-        grace_s = entry.args.ingress.drain_s
-        # Whatever is wrong with an ingress by now, it goes all the same. Where a signal has ended
-        # Ray already, a call would start another one.
-        with suppress(Exception):
-            if ray.is_initialized():
-                call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
+        _drain(handle, entry.name, entry.args.ingress.drain_s)
     finally:
         # A Ray of our own ends with all that runs on it. To end Serve first takes seconds more, and
         # half a minute where a signal has ended Ray's processes already.
@@ -123,6 +119,23 @@ def running(
             serve.delete(entry.name)
         if not connected:
             ray.shutdown()
+
+
+def _drain(handle: DeploymentHandle[Any], application: str, grace_s: float) -> None:
+    """Return when the ingress has ended what is under way; whatever is wrong with it, it goes.
+
+    Where a signal has ended Ray already a call would start another one: the ingress had the signal,
+    too, and ends by itself.
+    """
+    import ray
+
+    until = time.monotonic() + grace_s + _DRAIN_MARGIN_S
+    with suppress(Exception):
+        if ray.is_initialized():
+            call_every_replica(handle, "drain", grace_s, timeout_s=grace_s + _DRAIN_MARGIN_S)
+            return
+    while replicas("ingress", application) and time.monotonic() < until:
+        time.sleep(0.1)
 
 
 def _starting(file: ServeFile) -> Start:

@@ -16,11 +16,11 @@ import typer
 from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import check_port, running
 from deployments.serve.platform import call_every_replica
+from deployments.serve.processes import replicas
 from foredraft.errors import ForedraftError
 from foredraft_cli.chaos import bodies
 from foredraft_cli.chaos.faults import Faults
 from foredraft_cli.chaos.load import Load
-from foredraft_cli.chaos.processes import replicas
 from foredraft_cli.chaos.tally import Tally
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import prompts

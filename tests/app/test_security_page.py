@@ -189,6 +189,7 @@ async def test_a_keys_limits_and_a_bomb_are_answered_as_described(walk: Walk) ->
 def test_missing_certificates_are_named_before_anything_starts(tmp_path: Path) -> None:
     write_certificates(tmp_path)
     (tmp_path / "keys.yaml").write_text("keys: []\n")
+    (tmp_path / "certificates").mkdir()
     with pytest.raises(ConfigError, match=r"ca\.crt") as caught:
         check_models(configured(tmp_path).application.args)
     assert caught.value.param == "mtls"

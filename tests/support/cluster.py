@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from deployments.serve.cluster import RunningCluster
-from foredraft_cli.chaos.processes import replicas
+from deployments.serve.processes import replicas
 
 
 def free_port() -> int:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from deployments.serve.processes import replicas
 from foredraft_cli.chaos import bodies
 from foredraft_cli.chaos.faults import Faults
 from foredraft_cli.chaos.load import Load
-from foredraft_cli.chaos.processes import replicas
 from foredraft_cli.chaos.tally import Tally
 from tests.support.orchestrator.peers import ScriptedVerifier
 from tests.unit.ingress.test_routes import PROMPT, generations, served
