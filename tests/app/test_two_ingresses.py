@@ -16,7 +16,7 @@ import pytest
 
 from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
-from foredraft_cli.chaos.processes import replicas
+from deployments.serve.processes import replicas
 from foredraft_cli.prompts.held_out import prompts
 from tests.support.cluster import free_port
 
