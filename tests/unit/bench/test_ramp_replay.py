@@ -1,4 +1,4 @@
-"""A ramp that really ran, replayed in the simulator: the same decisions in the same order."""
+"""A ramp that really ran, replayed in the simulator: each pool makes the same decisions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from bench.ramp.replay import (
 from bench.ramp.run import Change
 
 
-def test_the_recorded_ramp_has_the_same_decisions_when_it_is_simulated() -> None:
+def test_in_the_recorded_ramp_each_pool_decides_the_same_when_it_is_simulated() -> None:
     recorded = json.loads(RECORDED.read_text())
     real = [Change(**each) for each in recorded["changes"]]
     assert [(each.pool, each.before, each.target) for each in real].count(("drafter", 1, 2)) == 1
     outcome = replayed(scenario_of(recorded, 6.0, 60.0), arrivals_of(recorded), 0.45, seed=0)
     assert outcome.errors == 0
     found = compared(real, outcome)
-    assert in_order(found), as_markdown(found)
-    # As far back as signals are looked.
-    assert all(abs(each.apart_s) < 10 for each in found), as_markdown(found)
+    assert all(each.same for each in found), as_markdown(found)
+    # As far back as signals are looked, and a hold.
+    assert all(abs(each.apart_s) < 15 for each in found), as_markdown(found)
     # What was really served took as long.
     times = [each["seconds"] for each in recorded["answers"]]
     assert mean_s(outcome) == pytest.approx(sum(times) / len(times), rel=0.1)
