@@ -99,11 +99,12 @@ async def rounds(
 ) -> list[Round]:
     """Return the drafted rounds behind the texts."""
     recorder = Recorder(at.drafter)
-    found = await answers(replace(at, drafter=recorder), config, texts, temperature, mode, TOKENS)
+    asked = [at.tokenizer.encode(text).ids for text in texts]
+    found = await answers(replace(at, drafter=recorder), config, asked, temperature, mode, TOKENS)
     return [
         each
-        for text, answer, blocks in zip(texts, found, recorder.sessions, strict=True)
-        for each in _rounds_of(len(at.tokenizer.encode(text).ids), answer.tokens, blocks)
+        for prompt, answer, blocks in zip(asked, found, recorder.sessions, strict=True)
+        for each in _rounds_of(len(prompt), answer.tokens, blocks)
     ]
 
 
