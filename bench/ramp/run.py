@@ -16,7 +16,7 @@ from bench.load.traffic import connect
 from bench.ramp.arrivals import RAMP, Arrival, Phase, arrivals
 from deployments.autoscaling.names import decisions_key
 from deployments.autoscaling.signals import PoolName
-from deployments.config import ServeFile, located
+from deployments.config import DATA, ServeFile, located
 from deployments.serve.cluster import running
 from deployments.serve.memory import remembered
 from foredraft.client import CompletionClient, CompletionResult
@@ -156,8 +156,10 @@ def _changes(application: str, began_at: float) -> list[Change]:
 
 def as_json(file: ServeFile, plan: RampPlan, ramp: Ramp) -> dict[str, Any]:
     """Return a ramp as plain values: enough to replay it."""
+    # The shipped models by their names, wherever they lie.
+    configuration = file.model_dump_json().replace(f"{DATA}/", "")
     return {
-        "configuration": file.model_dump(mode="json"),
+        "configuration": json.loads(configuration),
         "phases": [phase._asdict() for phase in plan.phases],
         "arrivals": [
             {**one._asdict(), "at_s": round(one.at_s, 4), "prompt_tokens": size}

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _RUNNING_S = 2.0
 # Between two looks at whether this replica is being stopped, or a handle knows of replicas.
 _LOOK_S = 0.1
-# Until then a handle has heard of its replicas.
+# Until then a new handle has its replicas.
 _KNOWN_S = 2.0
 
 # Ray runs its workers at nice 15 by default, which starves decoding beside any load.

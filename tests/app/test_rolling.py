@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from bench.rolling.run import RollingPlan, loaded, roll
 from bench.rolling.updates import updates
@@ -22,6 +19,7 @@ from deployments.serve.cluster import RunningCluster, deployed, running
 from deployments.serve.deploying import deploy, wait_until_deployed
 from foredraft_cli.cluster.status import of_connected
 from tests.support.cluster import free_port, pids
+from tests.support.random_drafter import with_random_weights
 
 NAME = "rolling"
 OTHER_PROCESSES = {"ingress.cors_origins": ["*"], "verifier.service.kv_tokens": 16384}
@@ -141,20 +139,6 @@ def canary() -> dict[str, Any]:
     [status] = [each for each in of_connected() if each["application"] == NAME]
     found: dict[str, Any] = status["canary"]
     return found
-
-
-def with_random_weights(model: Path, folder: Path) -> Path:
-    """A drafter of the same shape that has learned nothing."""
-    for each in (model.name, "tokenizer"):
-        shutil.copytree(model.parent / each, folder / each)
-    torch.manual_seed(0)
-    [file] = (folder / model.name).glob("*.safetensors")
-    tensors = {
-        name: (0.02 * torch.randn(tensor.shape)).to(tensor.dtype) if tensor.dim() > 1 else tensor
-        for name, tensor in load_file(file).items()
-    }
-    save_file(tensors, file)
-    return folder / model.name
 
 
 async def live(file: ServeFile) -> None:

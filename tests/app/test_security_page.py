@@ -120,8 +120,8 @@ async def test_without_a_key_nothing_but_health_answers(walk: Walk) -> None:
             async with http.request(method, walk.url + path, json=BODY, headers=headers) as answer:
                 return answer.status
 
-        async with http.get(f"{walk.url}/openapi.json", headers=walk.headers) as told:
-            described = (await told.json())["paths"]
+        async with http.get(f"{walk.url}/openapi.json", headers=walk.headers) as answer:
+            described = (await answer.json())["paths"]
         routes = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
         others = [("GET", path) for path in ("/", "/playground/main.js", "/docs", "/nowhere")]
         for method, path in (*routes, *others):

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +52,7 @@ async def read_all(http: aiohttp.ClientSession, url: str, body: dict[str, Any], 
     since = time.perf_counter()
     while not to.done:
         headers = {} if to.last is None else {"last-event-id": to.last}
-        try:
+        with suppress(aiohttp.ClientError, OSError):
             async with http.post(url, json=body, headers=headers) as answer:
                 assert answer.status == 200, await answer.text()
                 async for line in answer.content:
@@ -64,8 +65,6 @@ async def read_all(http: aiohttp.ClientSession, url: str, body: dict[str, Any], 
                         to.gap_s = max(to.gap_s, time.perf_counter() - since)
                         since = time.perf_counter()
                     to.done = to.done or line.startswith(b"data: [DONE]")
-        except (aiohttp.ClientError, OSError):
-            pass
         if not to.done:
             to.cuts += 1
             await asyncio.sleep(0.05)

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from deployments.canary import routing
 from deployments.config import EMBEDDED_FILE, ServeFile, read
@@ -25,6 +22,7 @@ from deployments.serve.parts import CANARY, DRAFTER, INGRESS, VERIFIER, deployme
 from deployments.serve.replica import ModelServiceReplica
 from foredraft.errors import Unavailable
 from tests.support.cluster import free_port
+from tests.support.random_drafter import with_random_weights
 from tests.support.waiting import eventually
 from tests.unit.canary.test_trial import Memory
 
@@ -291,17 +289,3 @@ async def test_a_bad_canary_is_rolled_back_for_what_it_drafts(
         async with http.get("/metrics") as answer:
             assert "foredraft_canary_outcome -1.0" in await answer.text()
         await ingress.drain(1)
-
-
-def with_random_weights(model: Path, folder: Path) -> Path:
-    """A drafter of the same shape that has learned nothing."""
-    for each in (model.name, "tokenizer"):
-        shutil.copytree(model.parent / each, folder / each)
-    torch.manual_seed(0)
-    [file] = (folder / model.name).glob("*.safetensors")
-    tensors = {
-        name: (0.02 * torch.randn(tensor.shape)).to(tensor.dtype) if tensor.dim() > 1 else tensor
-        for name, tensor in load_file(file).items()
-    }
-    save_file(tensors, file)
-    return folder / model.name

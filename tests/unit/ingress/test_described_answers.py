@@ -56,14 +56,14 @@ async def test_completions(more: dict[str, Any], stream: bool) -> None:
     if stream:
         asked["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     async with served(generations(ScriptedVerifier())) as url, aiohttp.ClientSession() as http:
-        told = await description(http, url.removesuffix("/v1/completions"))
+        described = await description(http, url.removesuffix("/v1/completions"))
         async with http.post(url, json=asked) as answer:
             assert answer.status == 200
             bodies = await events(answer) if stream else [await answer.json()]
             kind = answer.content_type
     assert len(bodies) > 1 or not stream
     for body in bodies:
-        told.check("post", "/v1/completions", kind, body)
+        described.check("post", "/v1/completions", kind, body)
 
 
 @pytest.mark.parametrize("tools", [None, [TOOL]])
@@ -72,7 +72,7 @@ async def test_conversations(tmp_path: Path, tools: Any, stream: bool) -> None:
     asked = ASKED | {"stream": stream, "logprobs": True, "top_logprobs": 1, "tools": tools}
     made = test_chat.served(Scripted(CALL if tools else "Hello there"), tmp_path, TEMPLATE)
     async with made as url, aiohttp.ClientSession() as http:
-        told = await description(http, url)
+        described = await description(http, url)
         async with http.post(f"{url}/v1/chat/completions", json=asked) as answer:
             bodies = await events(answer) if stream else [await answer.json()]
             kind = answer.content_type
@@ -80,7 +80,7 @@ async def test_conversations(tmp_path: Path, tools: Any, stream: bool) -> None:
     for body in bodies:
         # The scripted report has no fields.
         body.get("metrics", {})["speculative_decoding"] = None
-        told.check("post", "/v1/chat/completions", kind, body)
+        described.check("post", "/v1/chat/completions", kind, body)
 
 
 async def test_the_other_routes() -> None:
@@ -99,19 +99,19 @@ async def test_the_other_routes() -> None:
     async with served(generations(ScriptedVerifier())) as completions:
         url = completions.removesuffix("/v1/completions")
         async with aiohttp.ClientSession() as http:
-            told = await description(http, url)
+            described = await description(http, url)
             for path, asked in posts.items():
                 async with http.post(url + path, json=asked) as answer:
-                    told.check("post", path, answer.content_type, await answer.json())
+                    described.check("post", path, answer.content_type, await answer.json())
             for path, route in gets.items():
                 async with http.get(url + path) as answer:
-                    told.check("get", route, answer.content_type, await answer.json())
+                    described.check("get", route, answer.content_type, await answer.json())
 
 
 async def test_a_body_that_is_not_described_is_found() -> None:
     async with served(generations(ScriptedVerifier())) as url, aiohttp.ClientSession() as http:
-        told = await description(http, url.removesuffix("/v1/completions"))
+        described = await description(http, url.removesuffix("/v1/completions"))
     for change in ({"tokens": "1"}, {"more": 1}):
         body = {"count": 1, "max_model_len": 9, "tokens": [1]} | change
         with pytest.raises(jsonschema.ValidationError):
-            told.check("post", "/tokenize", "application/json", body)
+            described.check("post", "/tokenize", "application/json", body)
