@@ -141,8 +141,8 @@ class Base:
 class Price(NamedTuple):
     """What a verifier's passes cost at the moment, in seconds, and how many sessions share them.
 
-    pass_s is a pass over one row of each session; row_s what one more row adds to the passes as
-    they are now, draft_s what passes lose to the drafts and messages of one drafted round. All are
+    pass_s is a pass over one row of each session; row_s what one more row adds where every session
+    drafts, draft_s what passes lose to the drafts and messages of one drafted round. All are
     0 where the verifier does not know. drafting is the most sessions that
     drafted in one of the last passes.
     """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,14 +15,16 @@ from typing import Any, NamedTuple
 
 from bench.load.traffic import connect
 from bench.rolling.load import Clients, Question, Tally
-from bench.rolling.updates import CHANGES, updates
+from bench.rolling.updates import CHANGES, Change, Update, updates
 from deployments.config import ServeFile
 from deployments.serve.cluster import deployed, running
 from deployments.serve.deploying import deploy, deployed_changes, wait_until_deployed
+from deployments.serve.processes import replicas
 from foredraft.client import CompletionClient
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 
 _TIMEOUT_S = 180.0
+_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class RollingPlan:
     texts: int = 8
     max_tokens: int = 24
     rest_s: float = 3.0
-    changes: tuple[tuple[str, dict[str, Any]], ...] = field(default=CHANGES)
+    changes: tuple[Change, ...] = field(default=CHANGES)
 
 
 class Done(NamedTuple):
@@ -65,8 +69,8 @@ async def roll(url: str, file: ServeFile, plan: RollingPlan, say: Callable[[str]
         async with loaded(url, plan) as clients:
             done = []
             await asyncio.sleep(plan.rest_s)
-            for name, changed in updates(file, Path(folder), plan.changes):
-                done.append(await _deployed(name, changed, clients.tally, plan.rest_s))
+            for update in updates(file, Path(folder), plan.changes):
+                done.append(await _done(update, clients.tally, plan.rest_s))
                 say(str(done[-1]))
     return Rolled(done, clients.tally)
 
@@ -82,18 +86,36 @@ async def loaded(url: str, plan: RollingPlan) -> AsyncIterator[Clients]:
         await asking
 
 
-async def _deployed(name: str, file: ServeFile, tally: Tally, rest_s: float) -> Done:
-    """Deploy a change; the requests of a while after it count as its own."""
+async def _done(update: Update, tally: Tally, rest_s: float) -> Done:
+    """Make a change; the requests of a while after it count as its own."""
     began, asked, failed = time.monotonic(), tally.requests, sum(tally.failed.values())
-    found = await asyncio.to_thread(deployed_changes, file)
-    await asyncio.to_thread(deploy, file)
-    await asyncio.to_thread(wait_until_deployed, file.application.name, _TIMEOUT_S)
+    changes = await (_deployed(update.file) if update.ends is None else _ended(update))
     seconds = time.monotonic() - began
     # Those that were replaced drain behind the new ones.
     await asyncio.sleep(rest_s)
     requests, failures = tally.requests - asked, sum(tally.failed.values()) - failed
-    changes = {pool: str(change) for pool, change in found.items() if change != "unchanged"}
-    return Done(name, round(seconds, 1), changes, requests, failures)
+    return Done(update.name, round(seconds, 1), changes, requests, failures)
+
+
+async def _deployed(file: ServeFile) -> dict[str, str]:
+    """Deploy a file; return what it did to each deployment."""
+    found = await asyncio.to_thread(deployed_changes, file)
+    await asyncio.to_thread(deploy, file)
+    await asyncio.to_thread(wait_until_deployed, file.application.name, _TIMEOUT_S)
+    return {pool: str(change) for pool, change in found.items() if change != "unchanged"}
+
+
+async def _ended(update: Update) -> dict[str, str]:
+    """Ask one replica to end and wait for the next; raise TimeoutError without one."""
+    assert update.ends is not None
+    application = update.file.application.name
+    before = replicas(update.ends, application)
+    os.kill(before[0], signal.SIGTERM)
+    async with asyncio.timeout(_TIMEOUT_S):
+        while before[0] in (now := replicas(update.ends, application)) or len(now) < len(before):
+            await asyncio.sleep(_LOOK_S)
+    await asyncio.to_thread(wait_until_deployed, application, _TIMEOUT_S)
+    return {update.ends: "one ended, one began"}
 
 
 async def _questions(url: str, plan: RollingPlan) -> list[Question]:

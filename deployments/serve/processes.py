@@ -13,24 +13,27 @@ def replicas(deployment: str, application: str = "foredraft") -> list[int]:
 
     Those of other clusters on this machine are left alone.
     """
-    start, own = _TITLE.format(application=application, deployment=deployment), os.getpid()
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and _title(folder).startswith(start) and _below(folder, own):
-            found.append(int(folder.name))
-    return sorted(found)
+    start = _TITLE.format(application=application, deployment=deployment)
+    return [pid for pid in descendants(os.getpid()) if _title(pid).startswith(start)]
 
 
-def _title(folder: Path) -> str:
+def descendants(ancestor: int) -> list[int]:
+    """Return the process ids of all that a process started, and what those did, the lowest first."""
+    pids = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+    return sorted(pid for pid in pids if _below(pid, ancestor))
+
+
+def _title(pid: int) -> str:
     try:
-        return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return (
+            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        )
     except OSError:
         return ""
 
 
-def _below(folder: Path, ancestor: int) -> bool:
+def _below(pid: int, ancestor: int) -> bool:
     """Return whether a process descends from another one."""
-    pid = int(folder.name)
     while pid > 1:
         try:
             # The fourth field, behind a name that may hold anything.

@@ -21,6 +21,7 @@ from foredraft.errors import ForedraftError
 from foredraft_cli.chaos import bodies
 from foredraft_cli.chaos.faults import Faults
 from foredraft_cli.chaos.load import Load
+from foredraft_cli.chaos.memory import memory_mib
 from foredraft_cli.chaos.tally import Tally
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import prompts
@@ -77,14 +78,19 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
     faults = Faults(replicas, Random(random.random()), time.monotonic)
     load = Load(url, bodies.good(prompts(12)), faults.felt, tally)
     await load.learn()
+    before = memory_mib()
     until = time.monotonic() + 60 * minutes
     work = [load.run(until, Random(random.random())) for _ in range(clients)]
     await asyncio.gather(faults.run(until), *work)
+    leaked = await _leaked()
+    await load.repeat()
+    after = memory_mib()
     return {
         "compared": tally.compared,
         "identical": tally.identical,
         "failed_by_drafter": tally.failed_by_drafter,
-        "leaked": await _leaked(),
+        "leaked": leaked,
+        "memory_mib": {"before": before, "after": after},
         "other_failures": dict(sorted(tally.other_failures.items())),
         "resumed": tally.resumed,
         "cancelled": tally.cancelled,

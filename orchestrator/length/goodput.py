@@ -28,7 +28,8 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
   in it: so what k rows and a draft add counts n times.
 - A is the session's time outside the passes that decide its rounds: the draft, the messages, the
   wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
-  plain rounds while nobody drafts, for each of their tokens.
+  plain rounds while nobody drafts, for each of their tokens; what was seen of those fades while
+  drafts are made, towards none, so that plain decoding is tried again.
 
 S(k) is multiplied by e, if that is more than 1: the mean of the seconds that drafted rounds took
 for each of their tokens, against what T and S had predicted. No model of a machine that all parts
@@ -166,8 +167,10 @@ class GoodputController:
         load = state.load
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
-            if state.in_session >= _COLD_ROUNDS and cost.k:
-                k = min(cost.k, self.max_k)
+            k = min(cost.k, self.max_k)
+            if cost.k and state.in_session < _COLD_ROUNDS:
+                load = load.began(cost.seconds - self.seconds(state, k))
+            elif cost.k:
                 seconds, tokens = self._predicted(state, k), self._tokens(state, k)
                 load = load.timed(cost.away_s, cost.seconds / seconds, cost.tokens / tokens)
             return replace(
@@ -180,8 +183,11 @@ class GoodputController:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
         if timed and not cost.price.drafting:
-            # Beside sessions that draft, plain decoding waits for them: that is not its own price.
             state = state.learnt(load.plain(cost.away_s, cost.tokens))
+        elif timed:
+            # Beside sessions that draft, plain decoding waits for them: that is their price.
+            alone = cost.tokens * self.seconds(state, 0)
+            state = state.learnt(load.beside(1 - alone / cost.seconds, cost.price.drafting))
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:
@@ -202,9 +208,11 @@ class GoodputController:
             if 0 < state.in_session < _TRY_ROUNDS:
                 known = 1.0
             probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
-            if loss > max(_CURIOUS_SHARE * known * instead, probed):
-                return 0, Cause.PLAIN, reason
             if loss > 0:
+                if not state.in_session:
+                    loss += self._begin_s(state) / seconds[0] / _TRY_ROUNDS
+                if loss > max(_CURIOUS_SHARE * known * instead, probed):
+                    return 0, Cause.PLAIN, reason
                 return best, Cause.PROBE, f"{reason}: tried"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
@@ -218,9 +226,14 @@ class GoodputController:
         chosen = 0 in self.lengths and price.pass_s > 0 and cause is not Cause.PROBE
         if not rows and not chosen:
             return True
-        saved_s = self.seconds(state, 0) - self.seconds(state, k) / self._tokens(state, k)
-        begin_s = rows * price.row_s + opening_s
-        return saved_s * tokens_left > max(1, price.sessions) * begin_s
+        plain_s = self.seconds(state, 0)
+        saved_s = tokens_left * (plain_s - self.seconds(state, k) / self._tokens(state, k))
+        begin_s = max(1, price.sessions) * (rows * price.row_s + opening_s) + self._begin_s(state)
+        return saved_s + self.probe_share * state.plain_tokens * plain_s > begin_s
+
+    def _begin_s(self, state: GoodputState) -> float:
+        """Return what all sessions lose to the first drafted rounds of one."""
+        return max(1, state.price.sessions) * _COLD_ROUNDS * state.load.cold_s
 
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
@@ -231,15 +244,15 @@ class GoodputController:
     def seconds(self, state: GoodputState, k: int) -> float:
         """Return S(k)."""
         if k == 0:
-            return max(1e-9, state.load.plain_away.value(0.0, 0.0) + state.price.pass_s)
+            return max(1e-9, state.load.plain_away_s + state.price.pass_s)
         return state.load.excess * self._predicted(state, k)
 
     def _predicted(self, state: GoodputState, k: int) -> float:
         """Return S(k) as the prices have it, without e."""
         price, n = state.price, max(1, state.price.sessions)
         away = state.load.away.value(price.pass_s, _AWAY_WEIGHT)
-        rows = self._bought(state, k)
-        return max(1e-9, away + price.pass_s + n * rows * price.row_s + (n - 1) * price.draft_s)
+        own = away + price.pass_s + n * self._bought(state, k) * price.row_s
+        return max(1e-9, own + (n - 1) * max(price.draft_s, state.load.lost_share * own))
 
     def _bought(self, state: GoodputState, k: int) -> int:
         """Return how many of k offered tokens the verifier buys."""

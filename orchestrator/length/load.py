@@ -15,6 +15,16 @@ _FADE = 0.98
 _BOUGHT_WEIGHT = 4.0
 # The weight of the prior that rounds take what was predicted, in rounds.
 _SLOWER_WEIGHT = 3.0
+# The weight of the prior that plain rounds lose no time outside the passes, in tokens, and how fast
+# what was seen of them is forgotten while drafts are made: by half in about 140 drafted rounds.
+_PLAIN_WEIGHT = 8.0
+_PLAIN_FADE = 0.995
+# The weight of the prior that plain sessions lose nothing beside those that draft, in rounds.
+_LOST_WEIGHT = 4.0
+# The weight of the prior that a session's first drafted rounds take what later ones do, in rounds.
+_COLD_WEIGHT = 1.0
+# Those of the first sessions, which connect, are soon forgotten.
+_COLD_FADE = 0.8
 # 1 session, 2, 4, 8 and so on at most.
 NUM_LOADS = 9
 
@@ -35,6 +45,10 @@ class Mean:
         """Return the mean after one more observation of so much weight."""
         return Mean(_FADE * self.weight + weight, _FADE * self.total + total)
 
+    def faded(self, factor: float) -> Mean:
+        """Return the mean with less weight against its prior."""
+        return Mean(factor * self.weight, factor * self.total)
+
     def value(self, prior: float, weight: float) -> float:
         """Return the mean of what was observed and a prior of some weight."""
         whole = self.weight + weight
@@ -47,6 +61,8 @@ class Load:
 
     away: Mean = Mean()
     plain_away: Mean = Mean()
+    lost: Mean = Mean()
+    cold: Mean = Mean()
     bought_share: Mean = Mean()
     slower: Mean = Mean()
     rounds: int = 0
@@ -64,10 +80,32 @@ class Load:
         """
         return max(1.0, self.slower.value(1.0, _SLOWER_WEIGHT))
 
+    @property
+    def plain_away_s(self) -> float:
+        """Seconds outside the passes for each token of plain rounds.
+
+        Seen only while nobody drafts, so what is doubtful is taken for little: else a few slow
+        rounds, such as those beside prompts, would have everyone draft, and nobody see better.
+        """
+        return self.plain_away.value(0.0, _PLAIN_WEIGHT)
+
+    @property
+    def lost_share(self) -> float:
+        """The share of a plain session's tokens that is lost for each session that drafts."""
+        return max(0.0, self.lost.value(0.0, _LOST_WEIGHT))
+
+    @property
+    def cold_s(self) -> float:
+        """What each of a session's first drafted rounds takes longer than later ones."""
+        return max(0.0, self.cold.value(0.0, _COLD_WEIGHT))
+
     def drafted(self, bought: int, offered: int) -> Load:
         """Return the load after one more drafted round, of which so much was bought."""
         return replace(
-            self, bought_share=self.bought_share.observe(bought, offered), rounds=self.rounds + 1
+            self,
+            plain_away=self.plain_away.faded(_PLAIN_FADE),
+            bought_share=self.bought_share.observe(bought, offered),
+            rounds=self.rounds + 1,
         )
 
     def timed(self, away_s: float, seconds_ratio: float, tokens_ratio: float) -> Load:
@@ -77,6 +115,18 @@ class Load:
         slower = self.slower.observe(seconds_ratio, tokens_ratio)
         return replace(self, away=self.away.observe(away_s), slower=slower)
 
+    def began(self, excess_s: float) -> Load:
+        """Return the load after one of a session's first drafted rounds, that much longer than
+        predicted.
+        """
+        return replace(self, cold=self.cold.faded(_COLD_FADE).observe(excess_s))
+
     def plain(self, away_s: float, tokens: int) -> Load:
         """Return the load after a plain round of so many tokens."""
         return replace(self, plain_away=self.plain_away.observe(away_s, tokens))
+
+    def beside(self, lost: float, drafting: int) -> Load:
+        """Return the load after a plain round that lost a share of its tokens, beside so many
+        sessions that draft.
+        """
+        return replace(self, lost=self.lost.observe(lost, drafting))

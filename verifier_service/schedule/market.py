@@ -37,7 +37,7 @@ class PassCounts:
 class Market:
     """Trades the rows of one engine's passes; keys name sessions.
 
-    newest is the last price that a session was told.
+    price is what a draft costs, after the last pass.
     """
 
     def __init__(self, pricing: Pricing, prefill_rows: int, now: float) -> None:
@@ -49,10 +49,8 @@ class Market:
         self._sessions = self._context = 0
         # Of the last passes: how many sessions drafted.
         self._drafting: deque[int] = deque(maxlen=_CALM_PASSES)
-        # Since the last pass, by rows: most sessions of a pass are told the same.
-        self._prices: dict[int, Price] = {}
+        self.price = NO_PRICE
         self.counts = PassCounts()
-        self.newest = NO_PRICE
 
     def buy(self, sessions: Sessions, waiting: Collection[int]) -> None:
         """Choose how much of each draft the next pass verifies; waiting sessions are not in it."""
@@ -81,7 +79,6 @@ class Market:
     ) -> None:
         """Learn from a pass, before what it decided is committed."""
         self._passes += 1
-        self._prices.clear()
         rows = context = drafted = 0
         reads = False
         for part in scheduled:
@@ -107,19 +104,13 @@ class Market:
         self.counts.rows += rows
         self._ended = ended
         self._sessions, self._context = len(active), sum(s.cached for s in active)
+        self.price = self._priced()
 
     def pass_s(self, rows: float) -> float:
         """Return the seconds of a pass over rows, after texts like the last one's."""
         return self._pricing.pass_s(rows, self._context)
 
-    def price(self, rows: int) -> Price:
-        """Return what a draft costs beside `rows` rows of others, as the last pass had them."""
-        if rows not in self._prices:
-            self._prices[rows] = self._priced(rows)
-        self.newest = self._prices[rows]
-        return self.newest
-
-    def _priced(self, rows: int) -> Price:
-        price = self._pricing.price(self._sessions, self._context, rows)
+    def _priced(self) -> Price:
+        price = self._pricing.price(self._sessions, self._context)
         drafting = max(self._drafting, default=0)
         return NO_PRICE if price == NO_PRICE else price._replace(drafting=drafting)

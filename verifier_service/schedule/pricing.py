@@ -20,7 +20,7 @@ import numpy as np
 from foredraft.types import NO_PRICE, Price
 from verifier_service.schedule.costs import Pass, PassCosts
 
-# The rows over which the price of one more is averaged: about a draft.
+# The rows of each session over which the price of one more is averaged: about a draft.
 _HORIZON = 8
 # How fast the time between passes is followed.
 _IDLE_SHARE = 0.1
@@ -48,11 +48,9 @@ class Pricing(Protocol):
     def pass_s(self, rows: float, context: int) -> float:
         """Return the seconds of a pass over rows after so many tokens, 0 if nothing is known."""
 
-    def price(self, sessions: int, context: int, rows: int) -> Price:
-        """Return what a session's next draft costs.
-
-        So many sessions, with so many tokens in all, share the passes; the last one had `rows` rows
-        without this session's draft.
+    def price(self, sessions: int, context: int) -> Price:
+        """Return what drafts cost where so many sessions, with so many tokens in all, share the
+        passes.
         """
 
 
@@ -70,7 +68,7 @@ class Unpriced:
         """Return 0."""
         return 0.0
 
-    def price(self, sessions: int, context: int, rows: int) -> Price:
+    def price(self, sessions: int, context: int) -> Price:
         """Return that nothing is known."""
         return NO_PRICE
 
@@ -109,12 +107,16 @@ class Priced:
         """Return the seconds of a pass."""
         return self._costs.seconds(rows, context)
 
-    def price(self, sessions: int, context: int, rows: int) -> Price:
-        """Return what a session's next draft costs."""
+    def price(self, sessions: int, context: int) -> Price:
+        """Return what drafts cost, a row as its share of those that all sessions would add.
+
+        By the rows beside its own, a session would find drafts cheap whenever the others decode
+        plainly, and so would all others in the same pass.
+        """
         costs = self._costs
         return Price(
             sessions,
             costs.seconds(sessions, context, sessions),
-            costs.row_s(rows, _HORIZON),
+            costs.row_s(sessions, sessions * _HORIZON),
             costs.draft_s,
         )

@@ -99,7 +99,7 @@ class VerifierEngine:
     @property
     def price(self) -> Price:
         """The last price that a session was told."""
-        return self._market.newest
+        return self._market.price
 
     @property
     def preempted(self) -> int:
@@ -258,8 +258,7 @@ class VerifierEngine:
             session.pending = None
             return decision
         first, path = len(session.tokens), decision.path
-        price = self._market.price(rows - session.num_bought)
-        verdict = session.commit(decision, rows, raw, price)
+        verdict = session.commit(decision, rows, raw, self._market.price)
         self._manager.committed(key, first, path)
         return verdict
 

@@ -207,3 +207,57 @@ def test_more_is_expected_of_longer_blocks(accepted: list[int]) -> None:
     tokens = goodput.expected(state)
     assert tokens == sorted(tokens)
     assert 1.0 == tokens[0] <= tokens[8] <= 9.0
+
+
+def plain_round(seconds: float, away_s: float, price: Price) -> Cost:
+    return Cost(0, 0, 0, 8, seconds, away_s, price)
+
+
+def test_a_few_slow_plain_rounds_are_forgotten_while_drafts_are_made() -> None:
+    """Nobody decodes plainly meanwhile, so nobody would see that it has become fast."""
+    goodput = controller(probe_share=1e-6)
+    price = Price(8, 1.0, 0.05, drafting=8)
+    state = live(goodput, 60, accepted=3, price=price)
+    for _ in range(4):
+        state = goodput.spent(state, plain_round(40.0, 32.0, price._replace(drafting=0)))
+    slow = goodput.seconds(state, 0)
+    assert slow > 3.0
+    state = live(goodput, 600, accepted=3, price=price, state=state)
+    assert goodput.seconds(state, 0) < 0.6 * slow
+
+
+def test_what_plain_sessions_lose_beside_drafts_is_their_price() -> None:
+    goodput = controller()
+    alone, beside = Price(8, 1.0, 0.01), Price(8, 1.0, 0.01, drafting=2)
+    state = live(goodput, 60, accepted=2, price=beside)
+    for _ in range(12):
+        state = goodput.spent(state, plain_round(8.0, 0.0, alone))
+    assert goodput.next_k(state) > 0
+    before = goodput.seconds(state, 4)
+    for _ in range(30):
+        state = goodput.spent(state, plain_round(16.0, 8.0, beside))
+    assert goodput.seconds(state, 4) > 2 * before
+    assert goodput.next_k(state) == 0
+
+
+def test_a_sessions_first_rounds_are_part_of_what_it_costs_to_begin() -> None:
+    goodput = controller(probe_share=1e-6)
+    state = live(goodput, 60, accepted=8)
+    fresh, _ = goodput.resumed(state, ALONE)
+    assert goodput.begin_pays(fresh, rows=0, opening_s=0.0, tokens_left=40)
+    for _ in range(3):
+        cold = Cost(8, 8, 8, 9, 30.0, 28.0, ALONE)
+        fresh = goodput.spent(fresh, plain_round(8.0, 0.0, ALONE))
+        fresh = goodput.spent(fresh, cold)
+    again, _ = goodput.resumed(fresh, ALONE)
+    assert not goodput.begin_pays(again, rows=0, opening_s=0.0, tokens_left=40)
+    assert goodput.begin_pays(again, rows=0, opening_s=0.0, tokens_left=4000)
+
+
+def test_what_plain_decoding_earned_pays_for_beginning_again() -> None:
+    goodput = controller(probe_share=0.01)
+    state = live(goodput, 60, accepted=8)
+    assert not goodput.begin_pays(state, rows=0, opening_s=30.0, tokens_left=20)
+    for _ in range(800):
+        state = goodput.spent(state, plain_round(8.0, 0.0, ALONE))
+    assert goodput.begin_pays(state, rows=0, opening_s=30.0, tokens_left=20)

@@ -32,7 +32,7 @@ def test_a_draft_is_remembered_for_as_long_as_a_plain_round_may_take() -> None:
         rows = [ScheduledRows(key, 1, True) for key in sessions]
         for _ in range(count):
             market.passed(sessions, rows, 0.0, 1.0)
-        return market.price(3).drafting
+        return market.price.drafting
 
     assert passes(1, drafting=0) == 0
     assert passes(1, drafting=2) == 2

@@ -69,16 +69,18 @@ def test_no_other_purchase_has_more_tokens_per_second(
     assert got == pytest.approx(best_by_hand(offers, rows, costs))
 
 
-def test_a_price_counts_sessions_and_marginal_rows() -> None:
-    price = Priced(FLAT).price(sessions=4, context=100, rows=16)
+def test_a_row_costs_what_it_does_where_every_session_drafts() -> None:
+    price = Priced(FLAT).price(sessions=4, context=100)
     assert (price.sessions, price.pass_s) == (4, 1.0)
-    assert price.row_s == pytest.approx(1 / 8)
+    # From 4 rows to 36, of which the first four cost nothing.
+    assert price.row_s == pytest.approx((28 / 8) / 32)
     assert price.draft_s == 0
+    assert Priced(FLAT).price(sessions=1, context=0).row_s == pytest.approx((1 / 8) / 8)
 
 
 def test_without_prices_everything_is_bought() -> None:
     assert Unpriced().buy([Offer(1, (0.1,)), Offer(2, ())], rows=2, rounds=2) == [1, 0]
-    assert Unpriced().price(4, 100, 16) == NO_PRICE
+    assert Unpriced().price(4, 100) == NO_PRICE
 
 
 def test_costs_between_and_beyond_the_measured_rows() -> None:
