@@ -111,9 +111,11 @@ async def _ended(update: Update) -> dict[str, str]:
     application = update.file.application.name
     before = replicas(update.ends, application)
     os.kill(before[0], signal.SIGTERM)
-    async with asyncio.timeout(_TIMEOUT_S):
-        while before[0] in (now := replicas(update.ends, application)) or len(now) < len(before):
-            await asyncio.sleep(_LOOK_S)
+    until = time.monotonic() + _TIMEOUT_S
+    while before[0] in (now := replicas(update.ends, application)) or len(now) < len(before):
+        if time.monotonic() > until:
+            raise TimeoutError(f"{update.ends}: no replica in place of the one that ended")
+        await asyncio.sleep(_LOOK_S)
     await asyncio.to_thread(wait_until_deployed, application, _TIMEOUT_S)
     return {update.ends: "one ended, one began"}
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from deployments.config import ServeFile, located
 
-
 # Its name, and what changes: values at paths of the arguments, or the deployment of which one
 # replica is asked to end (SIGTERM).
 Change = tuple[str, dict[str, Any] | str]

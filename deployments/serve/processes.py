@@ -18,7 +18,7 @@ def replicas(deployment: str, application: str = "foredraft") -> list[int]:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the process ids of all that a process started, and what those did, the lowest first."""
+    """Return the ids of the processes that descend from one, the lowest first."""
     pids = (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
     return sorted(pid for pid in pids if _below(pid, ancestor))
 

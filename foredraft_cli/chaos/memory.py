@@ -9,7 +9,7 @@ from pathlib import Path
 
 from deployments.serve.processes import descendants
 
-_SHARED = Path("/dev/shm")
+_SHARED = Path("/dev/shm")  # noqa: S108
 _MIB = 1 << 20
 
 
