@@ -21,6 +21,7 @@ from deployments.serve.cluster import deployed, running
 from deployments.serve.deploying import deploy, deployed_changes, wait_until_deployed
 from deployments.serve.processes import replicas
 from foredraft.client import CompletionClient
+from foredraft.errors import Unavailable
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 
 _TIMEOUT_S = 180.0
@@ -116,8 +117,20 @@ async def _ended(update: Update) -> dict[str, str]:
         if time.monotonic() > until:
             raise TimeoutError(f"{update.ends}: no replica in place of the one that ended")
         await asyncio.sleep(_LOOK_S)
-    await asyncio.to_thread(wait_until_deployed, application, _TIMEOUT_S)
+    # Until the next one is ready, Serve calls its deployment unhealthy.
+    while not await asyncio.to_thread(_deployed_again, application):
+        if time.monotonic() > until:
+            raise TimeoutError(f"{update.ends}: not healthy after a replica ended")
+        await asyncio.sleep(_LOOK_S)
     return {update.ends: "one ended, one began"}
+
+
+def _deployed_again(application: str) -> bool:
+    try:
+        wait_until_deployed(application, _TIMEOUT_S)
+    except Unavailable:
+        return False
+    return True
 
 
 async def _questions(url: str, plan: RollingPlan) -> list[Question]:
