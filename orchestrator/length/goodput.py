@@ -25,7 +25,8 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
 - C is the time of a pass over one row of each of the n sessions that share it, c what one more row
   adds to it, d what a drafted round's draft and messages take from the passes of the others: the
   verifier's price, which comes with each verdict. A second of a pass is a second of every session
-  in it: so what k rows and a draft add counts n times.
+  in it: so what k rows and a draft add counts n times. Instead of d it is l (A + C + n k c), if
+  that is more: l is the share of their tokens that plain sessions lose for each that drafts.
 - A is the session's time outside the passes that decide its rounds: the draft, the messages, the
   wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
   plain rounds while nobody drafts, for each of their tokens; what was seen of those fades while
@@ -36,8 +37,9 @@ for each of their tokens, against what T and S had predicted. No model of a mach
 share is exact, and where it errs, plain decoding is to win. A, A_0, e and the share that is bought
 are those of rounds at a like number of sessions (load.py).
 
-To begin to draft costs all sessions the time that opening a drafter's session takes, and that of
-the rows that have to be read again with features: with few tokens left it does not pay.
+To begin to draft costs all sessions the time that opening a drafter's session takes, what its first
+rounds take beyond S(k), and the rows that have to be read again with features: with few tokens left
+it does not pay, unless the tokens decoded plainly since the last draft pay for it (probe_share).
 
 T(k) / S(k) > 1 / S(0) holds if and only if a draft adds more tokens than all sessions together
 would have committed in the seconds that it takes: so no session drafts at the others' expense, and
@@ -187,7 +189,9 @@ class GoodputController:
         elif timed:
             # Beside sessions that draft, plain decoding waits for them: that is their price.
             alone = cost.tokens * self.seconds(state, 0)
-            state = state.learnt(load.beside(1 - alone / cost.seconds, cost.price.drafting))
+            state = state.learnt(
+                load.beside(1 - alone / max(1e-9, cost.seconds), cost.price.drafting)
+            )
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:

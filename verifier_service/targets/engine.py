@@ -98,7 +98,7 @@ class VerifierEngine:
 
     @property
     def price(self) -> Price:
-        """The last price that a session was told."""
+        """What drafts cost, after the last pass."""
         return self._market.price
 
     @property
