@@ -9,6 +9,7 @@ import platform
 import sys
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -227,6 +228,27 @@ def rolling(
     plan = RollingPlan(requests=requests, clients=clients)
     found = asyncio.run(measure(read(config), plan, lambda line: typer.echo(line, err=True)))
     _report("rolling", as_changes(found), as_values(found), json_file)
+
+
+@app.command()
+def kills(
+    trials: Annotated[
+        int, typer.Option(min=2, help="Half with one verifier, half with two.")
+    ] = 200,
+    seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the trials.")
+    ] = None,
+    config: ConfigOption = EMBEDDED_FILE,
+) -> None:
+    """Kill and stop verifiers in every step of a request; compare its text, and time its gaps."""
+    from bench.kills.run import as_json as as_values
+    from bench.kills.run import as_markdown as as_gaps
+    from bench.kills.run import measure
+
+    say = partial(typer.echo, err=True)
+    found = asyncio.run(measure(read(config), trials, seed, say))
+    _report("kills", as_gaps(found), as_values(found), json_file)
 
 
 @app.command()

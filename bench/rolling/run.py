@@ -15,17 +15,16 @@ from typing import Any, NamedTuple
 
 from bench.load.traffic import connect
 from bench.rolling.load import Clients, Question, Tally
+from bench.rolling.replaced import replaced
 from bench.rolling.updates import CHANGES, Change, Update, updates
 from deployments.config import ServeFile
 from deployments.serve.cluster import deployed, running
 from deployments.serve.deploying import deploy, deployed_changes, wait_until_deployed
 from deployments.serve.processes import replicas
 from foredraft.client import CompletionClient
-from foredraft.errors import Unavailable
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 
 _TIMEOUT_S = 180.0
-_LOOK_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +111,8 @@ async def _ended(update: Update) -> dict[str, str]:
     application = update.file.application.name
     before = replicas(update.ends, application)
     os.kill(before[0], signal.SIGTERM)
-    until = time.monotonic() + _TIMEOUT_S
-    while before[0] in (now := replicas(update.ends, application)) or len(now) < len(before):
-        if time.monotonic() > until:
-            raise TimeoutError(f"{update.ends}: no replica in place of the one that ended")
-        await asyncio.sleep(_LOOK_S)
-    # Until the next one is ready, Serve calls its deployment unhealthy.
-    while not await asyncio.to_thread(_deployed_again, application):
-        if time.monotonic() > until:
-            raise TimeoutError(f"{update.ends}: not healthy after a replica ended")
-        await asyncio.sleep(_LOOK_S)
+    await replaced(update.ends, application, before[0], len(before), _TIMEOUT_S)
     return {update.ends: "one ended, one began"}
-
-
-def _deployed_again(application: str) -> bool:
-    try:
-        wait_until_deployed(application, _TIMEOUT_S)
-    except Unavailable:
-        return False
-    return True
 
 
 async def _questions(url: str, plan: RollingPlan) -> list[Question]:

@@ -1,0 +1,155 @@
+"""`foredraft bench kills`: verifiers killed and stopped in every step of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from bench.kills.stream import Stream
+from bench.kills.trials import STOPPED_S, Step, Trial, trials
+from bench.load.traffic import connect
+from bench.rolling.replaced import replaced
+from deployments.config import ServeFile
+from deployments.serve.cluster import running
+from deployments.serve.processes import replicas
+from foredraft.client import completion_body
+from foredraft.errors import ForedraftError
+from foredraft_cli.prompts.held_out import prompts, sampling
+
+_MAX_TOKENS = 64
+_TEXTS = 6
+# A prefill long enough to lose a verifier in it.
+_PROMPT_CHARACTERS = 2500
+_REPLICAS = (1, 2)
+_TIMEOUT_S = 180.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Lost(NamedTuple):
+    """What a client saw of a trial: the longest time without a token, and the error if any."""
+
+    trial: Trial
+    identical: bool
+    longest_gap_s: float
+    error: str = ""
+
+
+# Tokens that came before the step begins.
+_TOKENS = {
+    Step.PREFILL: 0,
+    Step.FIRST: 1,
+    Step.MIDDLE: _MAX_TOKENS // 2,
+    Step.LAST: _MAX_TOKENS - 4,
+}
+
+
+async def measure(file: ServeFile, count: int, seed: int, say: Callable[[str], None]) -> list[Lost]:
+    """Run half of the trials with one verifier, half with two."""
+    found: list[Lost] = []
+    for number in _REPLICAS:
+        with running(_wanted(file, number)) as cluster:
+            application = file.application.name
+            for trial in trials(count // len(_REPLICAS), number, seed):
+                found.append(await _tried(cluster.url, application, trial))
+                say(str(found[-1]))
+    return found
+
+
+def _wanted(file: ServeFile, verifiers: int) -> ServeFile:
+    """Return the file with so many verifiers, which share this machine's cores."""
+    values = file.model_dump()
+    args = values["applications"][0]["args"]
+    args["verifier"] |= {"num_replicas": verifiers}
+    args["verifier"]["service"]["threads"] = 1
+    args["ingress"]["pin_cpus"] = args["drafter"]["pin_cpus"] = ()
+    return ServeFile.model_validate(values)
+
+
+async def _tried(url: str, application: str, trial: Trial) -> Lost:
+    """Lose a verifier as a trial says, and wait until all are back."""
+    text = prompts(_TEXTS)[trial.prompt % _TEXTS]
+    prompt = (text * (_PROMPT_CHARACTERS // len(text) + 1))[:_PROMPT_CHARACTERS]
+    params = sampling(trial.temperature, trial.prompt)
+    async with connect() as http:
+
+        def asked(enabled: bool) -> Stream:
+            body = completion_body(prompt, params, _MAX_TOKENS, {"enabled": enabled})
+            return Stream(http, url, body)
+
+        plain = await asked(False).read()
+        before, stream = replicas("verifier", application), asked(True)
+        used = _cpu_s(before)
+        if trial.step is Step.OPENING:
+            pid = before[trial.prompt % len(before)]
+            os.kill(pid, trial.signal)
+        answering = asyncio.create_task(stream.read())
+        if trial.step is not Step.OPENING:
+            await stream.until(_TOKENS[trial.step])
+            await asyncio.sleep(trial.delay_s)
+            pid = _busiest(used, _cpu_s(before))
+            os.kill(pid, trial.signal)
+        if trial.signal is signal.SIGSTOP:
+            await asyncio.wait({answering}, timeout=STOPPED_S)
+            os.kill(pid, signal.SIGCONT)
+        try:
+            answer = await answering
+        except (aiohttp.ClientError, OSError, ForedraftError) as error:
+            lost = Lost(trial, False, _TIMEOUT_S, f"{type(error).__name__}: {error}")
+        else:
+            gap_s = max(answer.first_token_s, *answer.gaps_s, 0.0)
+            lost = Lost(trial, answer.tokens == plain.tokens, round(gap_s, 3))
+    if trial.signal is signal.SIGKILL:
+        await replaced("verifier", application, pid, len(before), _TIMEOUT_S)
+    return lost
+
+
+def _cpu_s(pids: Sequence[int]) -> dict[int, float]:
+    """Return the CPU seconds that each process used so far."""
+    found = {}
+    for pid in pids:
+        # Behind a name that may hold anything: the state, then numbers.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        found[pid] = (int(fields[11]) + int(fields[12])) * _TICK_S
+    return found
+
+
+def _busiest(before: dict[int, float], after: dict[int, float]) -> int:
+    """Return the process that used the most CPU time: the one that has the session."""
+    return max(after, key=lambda pid: after[pid] - before[pid])
+
+
+def as_json(found: Sequence[Lost]) -> dict[str, Any]:
+    """Return all trials as plain values."""
+    return {
+        "trials": [
+            each._asdict() | each.trial._asdict() | {"signal": each.trial.signal.name}
+            for each in found
+        ]
+    }
+
+
+def as_markdown(found: Sequence[Lost]) -> str:
+    """Return a row for each number of verifiers, signal and step."""
+    groups: dict[tuple[int, str, Step], list[Lost]] = defaultdict(list)
+    for each in found:
+        groups[each.trial.replicas, each.trial.signal.name, each.trial.step].append(each)
+    head = [
+        "| verifiers | signal | step | trials | identical | longest gap, median s | longest s |",
+        "|--:|---|---|--:|--:|--:|--:|",
+    ]
+    rows = []
+    for (number, name, step), lost in groups.items():
+        gaps, same = [each.longest_gap_s for each in lost], sum(each.identical for each in lost)
+        rows.append(
+            f"| {number} | {name} | {step} | {len(lost)} | {same} "
+            f"| {statistics.median(gaps):.2f} | {max(gaps):.2f} |"
+        )
+    return "\n".join([*head, *rows]) + "\n"

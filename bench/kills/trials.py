@@ -1,0 +1,46 @@
+"""Trials: in which of a request's steps a verifier is lost, how, and among how many."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from enum import StrEnum
+from itertools import cycle, product
+from random import Random
+from typing import NamedTuple
+
+from foredraft_cli.prompts.held_out import TEMPERATURES
+
+# A round takes some milliseconds: somewhere within one, that is in a draft, a pass or a verdict.
+_ROUND_S = 0.03
+# A stopped verifier goes on after so many seconds.
+STOPPED_S = 6.0
+
+
+class Step(StrEnum):
+    """Where a request is when its verifier is lost."""
+
+    OPENING = "opening"
+    PREFILL = "prefill"
+    FIRST = "first chunk"
+    MIDDLE = "a round"
+    LAST = "last rounds"
+
+
+class Trial(NamedTuple):
+    """One verifier of some is lost: delay_s after a step of a request was seen."""
+
+    replicas: int
+    signal: signal.Signals
+    step: Step
+    temperature: float
+    delay_s: float
+    prompt: int
+
+
+def trials(count: int, replicas: int, seed: int) -> Iterator[Trial]:
+    """Yield trials with so many replicas: every combination in turn, at random moments."""
+    random = Random(seed)
+    ways = product((signal.SIGKILL, signal.SIGSTOP), Step, TEMPERATURES)
+    for prompt, (number, step, temperature) in zip(range(count), cycle(ways), strict=False):
+        yield Trial(replicas, number, step, temperature, random.uniform(0, _ROUND_S), prompt)
