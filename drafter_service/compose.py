@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drafter_service.config import DrafterConfig
 from drafter_service.models.compiled.noise import best_noise
@@ -13,8 +14,16 @@ from drafter_service.proposals.causal_scorer import CausalScorer, EdgeScorer, Mi
 from drafter_service.proposals.context_ngram import ContextNgram
 from drafter_service.proposals.denoising import Denoiser
 from drafter_service.proposals.draft_tree import TreeParams, TreeSearch, grow
+from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.marginals import marginals
 from drafter_service.proposals.path_search import BeamSearch, PathSearch, SearchParams
-from drafter_service.proposals.proposals import argmax_path, coupled_path, cps_path, tree_block
+from drafter_service.proposals.proposals import (
+    Drafted,
+    argmax_path,
+    coupled_path,
+    cps_path,
+    tree_block,
+)
 from drafter_service.proposals.sampled import sampled_path
 from drafter_service.strategies import (
     Autoregressive,
@@ -88,6 +97,10 @@ class Strategies:
                 " on partly filled blocks",
                 param="params.steps",
             )
+        if request.marginals and proposal is Proposal.TREE:
+            raise InvalidRequest(
+                "marginals must be false: a tree's nodes are no slots", param="marginals"
+            )
         if self._capabilities.features_hash:
             self._check_behind_text(request)
         if params.extend and proposal in (*_NO_DENOISING, Proposal.TREE):
@@ -113,18 +126,30 @@ class Strategies:
 
     def _diffusion(self, request: DraftOpen) -> Strategy:
         # What the target's noise must not decide is decided without it, at any temperature.
-        alone = request.proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
+        alone = request.marginals or request.proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
         favours = SamplingParams() if alone else request.sampling
-        denoiser = Denoiser(request.params.steps, favours)
-        draw, slots = (
-            self._draw(request.proposal, request.sampling, request.num_guesses),
-            self._capabilities.max_mask_slots,
-        )
+        denoiser, slots = Denoiser(request.params.steps, favours), self._capabilities.max_mask_slots
+        if request.marginals and request.proposal is not Proposal.SAMPLED:
+            draw = self._draw(request.proposal, favours, request.num_guesses)
+            draw = self._told_marginals(draw, request.sampling)
+        else:
+            draw = self._draw(request.proposal, request.sampling, request.num_guesses)
         if request.params.extend:
             return Extended(denoiser, draw, favours, self._extend)
         if request.proposal is Proposal.TREE:
             return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
         return Diffusion(denoiser, draw, slots)
+
+    def _told_marginals(self, draw: Draw, sampling: SamplingParams) -> Draw:
+        """Return a draw of the same paths, with the marginals as q."""
+        most = self._config.sampled.candidates
+
+        def told(scores: BlockScores, count: int, text: Sequence[int], start: int) -> Drafted:
+            drafted = draw(scores, count, text, start)
+            return replace(drafted, q=marginals(scores, drafted.tokens, sampling, most))
+
+        # At temperature 0 no rule reads q.
+        return draw if sampling.temperature == 0 else told
 
     def _draw(self, proposal: Proposal, sampling: SamplingParams, num_guesses: int) -> Draw:
         """Return how a proposal makes a block of a denoised block's scores."""

@@ -28,12 +28,14 @@ class Acceptance(StrEnum):
     """Which rule decides what is kept of a draft.
 
     coupled keeps while equal to the target's own draw; rejection is min(1, p/q) with residual
-    sampling, block its joint form over the whole draft.
+    sampling, block its joint form over the whole draft. l2r is rejection with the drafter's
+    marginals as q, whatever picked the tokens (DiffuSpec Eq. 1 and 5): exact at temperature 0 only.
     """
 
     COUPLED = "coupled"
     REJECTION = "rejection"
     BLOCK = "block"
+    L2R = "l2r"
 
 
 class WarmupProposal(StrEnum):
@@ -282,7 +284,8 @@ class DraftOpen:
     """Opens a session on a drafter: the prefix known so far and how to propose.
 
     A block brings up to num_guesses guesses. The prefix's first prompt_len tokens are the prompt, 0
-    for all of them.
+    for all of them. With marginals, the q of a path is the model's own distribution at each slot,
+    whatever picked the tokens (DiffuSpec Eq. 5), and none of them is picked with shared noise.
     """
 
     session_id: str
@@ -293,6 +296,7 @@ class DraftOpen:
     params: DraftParams = DraftParams()
     num_guesses: int = 1
     prompt_len: int = 0
+    marginals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ _PROMISES = {
     Acceptance.COUPLED: Promise.TOKENS,
     Acceptance.REJECTION: Promise.LAW,
     Acceptance.BLOCK: Promise.LAW,
+    Acceptance.L2R: Promise.NONE,
 }
 # A slow drafter is measured, not given up: its cost belongs to the figure.
 _PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}

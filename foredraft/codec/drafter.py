@@ -66,6 +66,7 @@ def draft_open_to_pb(o: DraftOpen) -> drafter_pb2.DraftOpen:
         params=draft_params_to_pb(o.params),
         num_guesses=o.num_guesses,
         prompt_len=o.prompt_len,
+        marginals=o.marginals,
     )
 
 
@@ -86,6 +87,7 @@ def draft_open_from_pb(m: drafter_pb2.DraftOpen, shortest: int = 1) -> DraftOpen
         draft_params_from_pb(m.params),
         m.num_guesses,
         m.prompt_len,
+        m.marginals,
     )
 
 

@@ -130,7 +130,7 @@ class DraftRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[DraftOpen, _Mapping]] = ..., propose: _Optional[_Union[Propose, _Mapping]] = ..., features: _Optional[_Union[_common_pb2.FeatureChunk, _Mapping]] = ..., propose_ahead: _Optional[_Union[ProposeAhead, _Mapping]] = ...) -> None: ...
 
 class DraftOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params", "num_guesses", "prompt_len")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "proposal", "max_len", "params", "num_guesses", "prompt_len", "marginals")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,7 @@ class DraftOpen(_message.Message):
     PARAMS_FIELD_NUMBER: _ClassVar[int]
     NUM_GUESSES_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LEN_FIELD_NUMBER: _ClassVar[int]
+    MARGINALS_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -149,7 +150,8 @@ class DraftOpen(_message.Message):
     params: DraftParams
     num_guesses: int
     prompt_len: int
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ..., num_guesses: _Optional[int] = ..., prompt_len: _Optional[int] = ...) -> None: ...
+    marginals: bool
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., proposal: _Optional[str] = ..., max_len: _Optional[int] = ..., params: _Optional[_Union[DraftParams, _Mapping]] = ..., num_guesses: _Optional[int] = ..., prompt_len: _Optional[int] = ..., marginals: _Optional[bool] = ...) -> None: ...
 
 class DraftParams(_message.Message):
     __slots__ = ("steps", "extend", "warmup_proposal", "warmup_tokens")

@@ -68,4 +68,5 @@ def draft_open(
         params,
         num_guesses,
         len(request.prompt),
+        acceptance is Acceptance.L2R,
     )

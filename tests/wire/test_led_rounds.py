@@ -54,9 +54,18 @@ async def test_tokens_are_those_of_plain_decoding_and_the_orchestrator_requests_
         await eventually(lambda: both.gauges() == 0)
 
 
-@pytest.mark.parametrize("acceptance", [Acceptance.REJECTION, Acceptance.BLOCK])
-async def test_other_rules_decide_as_in_rounds_of_the_orchestrator(acceptance: Acceptance) -> None:
-    changes = {"acceptance": acceptance, "proposal": Proposal.SAMPLED}
+@pytest.mark.parametrize(
+    ("acceptance", "proposal"),
+    [
+        (Acceptance.REJECTION, Proposal.SAMPLED),
+        (Acceptance.BLOCK, Proposal.SAMPLED),
+        (Acceptance.L2R, Proposal.CPS),
+    ],
+)
+async def test_other_rules_decide_as_in_rounds_of_the_orchestrator(
+    acceptance: Acceptance, proposal: Proposal
+) -> None:
+    changes = {"acceptance": acceptance, "proposal": proposal}
     async with pair() as both:
         found = []
         for rounds in (0, 4):

@@ -40,7 +40,8 @@ def rejection_odds(p: Floats, draft: Sequence[int], q: Sequence[Candidates]) -> 
     """Return min(1, p(x_i) / q(x_i)) for each drafted token x_i.
 
     DEER Eq. 5, SpecDiff Alg. 1, DiffuSpec Eq. 1. With `leading` and `next_weights` the text has the
-    target's law if each x_i was drawn from q_i, given the x before it, or if q_i is one-hot.
+    target's law if each x_i was drawn from q_i, given the x before it, or if q_i is one-hot. It has
+    not if a search picked x_i and q_i is a marginal (DiffuSpec App. H.3).
     """
     ratios = [row[x] / share(c, x) for row, x, c in zip(p, draft, q, strict=False)]
     return Odds(np.minimum(1.0, np.array(ratios)), np.ones(len(p)))

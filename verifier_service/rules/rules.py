@@ -72,6 +72,8 @@ class Method(NamedTuple):
 METHODS = {
     Acceptance.REJECTION: Method(rejection_odds, leading),
     Acceptance.BLOCK: Method(block_odds, last),
+    # The formula of rejection. What differs is q: the marginals, which nothing was drawn from.
+    Acceptance.L2R: Method(rejection_odds, leading),
 }
 
 

@@ -38,6 +38,7 @@ _WAYS: dict[str, dict[str, Any]] = {
         "acceptance": "rejection",
         "adl": fixed(K),
     },
+    f"cps, k={K}; rule `l2r`": {"proposal": "cps", "acceptance": "l2r", "adl": fixed(K)},
 }
 # At temperature 0 all rules keep the argmax, and a walk is argmax.
 _GREEDY = (_ARGMAX, _CPS, _SMALL, _TREE)
@@ -62,7 +63,8 @@ async def rules(experiment: Experiment) -> list[Section]:
             "Accepted tokens by proposal and rule",
             f"{plan.sweep.tokens} tokens after each of {len(prompts)} prompts. Each cell: MAT / "
             "speedup. The rule `coupled` gives plain decoding's own tokens; `rejection` and "
-            "`block` give its law, with other tokens.",
+            "`block` give its law, with other tokens; `l2r`, DiffuSpec's (Eq. 1 and 5), gives another "
+            "law.",
             (_by_rule(ways, drawn),),
             _rule_claims(drawn),
             figures={str(t): raw(columns) for t, columns in drawn.items()},

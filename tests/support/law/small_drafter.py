@@ -9,6 +9,7 @@ from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
 from drafter_service.proposals.context_ngram import ContextNgram
 from drafter_service.proposals.draft_tree import TreeParams
 from drafter_service.proposals.lattice import BlockScores
+from drafter_service.proposals.marginals import marginals
 from drafter_service.proposals.path_search import BeamSearch, SearchParams
 from drafter_service.proposals.proposals import (
     argmax_path,
@@ -151,16 +152,22 @@ def copied(prefix, seeds):
     return [Group(seeds, copied_path(found, length, EOS).tokens)] if found else []
 
 
-def searched(setting, draws=DRAWS):
-    """Searched paths, told as if drawn from each slot's marginal (DiffuSpec Eq. 5)."""
-    scores = block_scores()
-    marginals = [
-        _candidates(ids, *coarsely(row / setting.temperature, FINE))
-        for ids, row in zip(scores.tokens, scores.log_q, strict=True)
-    ]
-    groups = first_drafts("cps", setting.temperature, draws)
-    told = [group._replace(q=tuple(marginals[: len(group.tokens)])) for group in groups]
-    return lambda prefix, seeds: [] if prefix else told
+def searched(setting, told=True):
+    """What the drafter drafts under `l2r`: a searched path in each round, with its marginals as q.
+
+    Without them it is told as what it is, a path that could be no other.
+    """
+
+    @cache
+    def drafted(prefix):
+        scores, length = block_scores(prefix), min(DRAFT_LENGTH, LENGTH - 1 - len(prefix))
+        text = (*PROMPT, *prefix)
+        tokens = cps_path(scores, length, EOS, SamplingParams(), text, SEARCH).tokens
+        return tokens, marginals(scores, tokens, setting.params(), MOST) if told else ()
+
+    return lambda prefix, seeds: (
+        [Group(seeds, *drafted(prefix))] if len(prefix) < LENGTH - 1 else []
+    )
 
 
 def constant(prefix, seeds):

@@ -191,9 +191,9 @@ def draft_opens(draw: st.DrawFn) -> DraftOpen:
         draw(st.integers(0, MAX_PREFIX)),
     )
     guesses = draw(st.integers(0, MAX_OUTCOMES))
-    return DraftOpen(
-        draw(words), prefix, draw(samplings), draw(proposals), longest, params, guesses
-    )
+    prompt_len = draw(st.integers(0, len(prefix)))
+    known = (draw(words), prefix, draw(samplings), draw(proposals), longest, params, guesses)
+    return DraftOpen(*known, prompt_len, draw(st.booleans()))
 
 
 records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = [

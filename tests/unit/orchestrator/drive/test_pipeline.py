@@ -136,5 +136,6 @@ async def test_a_drafter_gets_the_targets_noise_under_the_rule_coupled_only() ->
         await run(request(8), drafter, verifier, settings)
         [opened], [verified] = drafter.opens, verifier.opens
         assert verified.acceptance is acceptance
+        assert opened.marginals is (acceptance is Acceptance.L2R)
         seeds[acceptance] = opened.sampling.seed == verified.sampling.seed
     assert seeds == {rule: rule is Acceptance.COUPLED for rule in Acceptance}

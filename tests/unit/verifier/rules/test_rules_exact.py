@@ -178,7 +178,7 @@ def test_the_law_changes_with_a_q_that_the_draft_was_not_drawn_from():
     rng = np.random.default_rng(2)
     target = random_target(rng, 3, 2)
     drafter, told = searched(rng, 3, 2)
-    found, _ = law(Acceptance.REJECTION, target, drafter, 3, 2, told)
+    found, _ = law(Acceptance.L2R, target, drafter, 3, 2, told)
     assert np.abs(found - completion(target, (), 3)).max() > 0.01
 
 
