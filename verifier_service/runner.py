@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
+from foredraft.threads import in_thread
 from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
 from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.targets.engine import VerifierEngine
@@ -114,8 +116,7 @@ class Runner(EngineThread[Rounds]):
         matcher: GrammarMatcher | None = None
         if request.grammar is not None:
             # Not in the thread: a large grammar takes long, and others' rounds need not wait.
-            loop = asyncio.get_running_loop()
-            matcher = await loop.run_in_executor(self._grammars, engine.matcher, request.grammar)
+            matcher = await in_thread(partial(engine.matcher, request.grammar), self._grammars)
         handle, _ = await self.open_session(lambda _: (engine.open(request, matcher), None))
         return handle
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+from functools import partial
+
+from foredraft.threads import in_thread
 
 
 def cluster_secret(name: str, size: int) -> bytes:
@@ -46,7 +48,7 @@ def introduce_drafter(address: str) -> None:
 
 async def is_introduced(address: str) -> bool:
     """Return whether a drafter of this cluster said that it listens at an address."""
-    return await asyncio.to_thread(remembered, f"foredraft-drafter {address}") is not None
+    return await in_thread(partial(remembered, f"foredraft-drafter {address}")) is not None
 
 
 class ClusterMemory:

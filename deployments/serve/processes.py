@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_TITLE = "ray::ServeReplica:{application}:{deployment}"
+REPLICA = "ray::ServeReplica:"
 
 
 def replicas(deployment: str, application: str = "foredraft") -> list[int]:
@@ -13,8 +13,8 @@ def replicas(deployment: str, application: str = "foredraft") -> list[int]:
 
     Those of other clusters on this machine are left alone.
     """
-    start = _TITLE.format(application=application, deployment=deployment)
-    return [pid for pid in descendants(os.getpid()) if _title(pid).startswith(start)]
+    start = f"{REPLICA}{application}:{deployment}"
+    return [pid for pid in descendants(os.getpid()) if title(pid).startswith(start)]
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -23,7 +23,8 @@ def descendants(ancestor: int) -> list[int]:
     return sorted(pid for pid in pids if _below(pid, ancestor))
 
 
-def _title(pid: int) -> str:
+def title(pid: int) -> str:
+    """Return a process's command line, empty where there is none."""
     try:
         return (
             Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -21,6 +21,7 @@ from deployments.serve.platform import fetch_bytes, object_content
 from foredraft.errors import TensorLost
 from foredraft.tensors.carrier import is_same_node, is_same_store
 from foredraft.tensors.reference import KEY_BYTES, seal, store_name, unseal
+from foredraft.threads import in_thread
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class ObjectStore:
             storing.exception()  # read, so that asyncio does not log it
 
     def _call(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return in_thread(work, self._threads)
 
 
 def _stored(data: bytes) -> tuple[Any, bytes]:

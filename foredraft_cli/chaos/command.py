@@ -78,11 +78,11 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
     faults = Faults(replicas, Random(random.random()), time.monotonic)
     load = Load(url, bodies.good(prompts(12)), faults.felt, tally)
     await load.learn()
-    before = memory_mib()
+    before, counts = memory_mib(), _num_replicas()
     until = time.monotonic() + 60 * minutes
     work = [load.run(until, Random(random.random())) for _ in range(clients)]
     await asyncio.gather(faults.run(until), *work)
-    leaked = await _leaked()
+    leaked = await _leaked(counts)
     await load.repeat()
     after = memory_mib()
     return {
@@ -90,7 +90,7 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
         "identical": tally.identical,
         "failed_by_drafter": tally.failed_by_drafter,
         "leaked": leaked,
-        "memory_mib": {"before": before, "after": after},
+        "memory_mib": {"before": before._asdict(), "after": after._asdict()},
         "other_failures": dict(sorted(tally.other_failures.items())),
         "resumed": tally.resumed,
         "cancelled": tally.cancelled,
@@ -101,11 +101,22 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
     }
 
 
-async def _leaked() -> dict[str, float]:
-    """Return what the replicas still hold, once they had time to give it back."""
+def _num_replicas() -> dict[str, int]:
+    return {service: len(replicas(service)) for service in (*_SERVICES, "ingress")}
+
+
+async def _leaked(counts: dict[str, int]) -> dict[str, float]:
+    """Return what the replicas still hold, once they had time to give it back; and how many
+    processes there are beyond the counts.
+    """
     until = time.monotonic() + _SETTLE_S
     while True:
         held = await asyncio.to_thread(_held)
+        if held is not None:
+            now = _num_replicas()
+            held |= {
+                f"{each} processes": now[each] - n for each, n in counts.items() if now[each] != n
+            }
         if (held is not None and not held) or time.monotonic() > until:
             return {"no answer": 1.0} if held is None else held
         await asyncio.sleep(0.5)

@@ -6,22 +6,36 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from deployments.serve.processes import descendants
+from deployments.serve.processes import REPLICA, descendants, title
 
 _SHARED = Path("/dev/shm")  # noqa: S108
 _MIB = 1 << 20
 
 
-def memory_mib() -> int:
-    """Return what all processes of the cluster and this machine's shared memory hold.
+class Memory(NamedTuple):
+    """What Foredraft's replicas hold, what Ray's own processes do, and shared memory, in MiB."""
+
+    replicas: int
+    ray: int
+    shared: int
+
+
+def memory_mib() -> Memory:
+    """Return what the processes of the cluster and this machine's shared memory hold.
 
     A page that several processes map counts once (their proportional set sizes); a file in shared
     memory counts for itself, so that what killed processes left there is seen.
     """
-    held = sum(_own_bytes(pid) for pid in descendants(os.getpid()))
+    replicas = ray = 0
+    for pid in descendants(os.getpid()):
+        if title(pid).startswith(REPLICA):
+            replicas += _own_bytes(pid)
+        else:
+            ray += _own_bytes(pid)
     shared = shutil.disk_usage(_SHARED).used if _SHARED.exists() else 0
-    return round((held + shared) / _MIB)
+    return Memory(round(replicas / _MIB), round(ray / _MIB), round(shared / _MIB))
 
 
 def _own_bytes(pid: int) -> int:

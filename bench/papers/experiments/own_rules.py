@@ -63,8 +63,8 @@ async def rules(experiment: Experiment) -> list[Section]:
             "Accepted tokens by proposal and rule",
             f"{plan.sweep.tokens} tokens after each of {len(prompts)} prompts. Each cell: MAT / "
             "speedup. The rule `coupled` gives plain decoding's own tokens; `rejection` and "
-            "`block` give its law, with other tokens; `l2r`, DiffuSpec's (Eq. 1 and 5), gives another "
-            "law.",
+            "`block` give its law, with other tokens; `l2r` (DiffuSpec Eq. 1 and 5) gives another "
+            "one.",
             (_by_rule(ways, drawn),),
             _rule_claims(drawn),
             figures={str(t): raw(columns) for t, columns in drawn.items()},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from tokenizers import Tokenizer
 
 from foredraft.errors import InvalidRequest
 from foredraft.limits import check_tokens
+from foredraft.threads import in_thread
 
 
 class Prompts:
@@ -34,7 +34,7 @@ class Prompts:
             self._check(prompt, field)
             # Of the tokenizer's calls, only those for batches let other threads run meanwhile.
             encode = partial(self._tokenizer.encode_batch_fast, add_special_tokens=special)
-            [found] = await asyncio.to_thread(encode, [prompt])
+            [found] = await in_thread(partial(encode, [prompt]))
             tokens = tuple(found.ids)
         else:
             check_tokens(field, prompt, self._vocab_size)

@@ -5,11 +5,11 @@ Embed, KV events, the profiler and the flush of the cache have no equal here: UN
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,6 +24,7 @@ from deployments.ingress.rpc.vllm_engine.running import Running
 from deployments.ingress.rpc.vllm_engine.tokenizer import archived
 from foredraft import __version__
 from foredraft.errors import Unavailable
+from foredraft.threads import in_thread
 
 SERVICE: str = pb.DESCRIPTOR.services_by_name["VllmEngine"].full_name
 
@@ -130,7 +131,7 @@ class VllmEngineServicer(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: igno
     ) -> AsyncIterator[common_pb2.GetTokenizerChunk]:
         """Yield the tokenizer's files as one ZIP archive, its SHA-256 with the last part."""
         async with self._calls.admitted(context):
-            data, digest = await asyncio.to_thread(archived, self._by.tokenizer_file.parent)
+            data, digest = await in_thread(partial(archived, self._by.tokenizer_file.parent))
             for start in range(0, len(data), _CHUNK_BYTES):
                 last = start + _CHUNK_BYTES >= len(data)
                 yield common_pb2.GetTokenizerChunk(
