@@ -79,9 +79,8 @@ class EmbeddedDrafter:
         tokens = self.capabilities.cache_tokens
         shape = (config.num_layers, cache.all_slots, config.num_heads, tokens, config.head_dim)
         # Pages of an empty tensor take memory only once they are written.
-        # Written now, so that memory is taken at the start and does not grow under load.
-        self._keys = torch.zeros(shape, dtype=cache_dtype)
-        self._values = torch.zeros(shape, dtype=cache_dtype)
+        self._keys = torch.empty(shape, dtype=cache_dtype)
+        self._values = torch.empty(shape, dtype=cache_dtype)
 
     @torch.inference_mode()
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
