@@ -131,7 +131,7 @@ class Strategies:
         denoiser, slots = Denoiser(request.params.steps, favours), self._capabilities.max_mask_slots
         if request.marginals and request.proposal is not Proposal.SAMPLED:
             draw = self._draw(request.proposal, favours, request.num_guesses)
-            draw = self._told_marginals(draw, request.sampling)
+            draw = self._with_marginals(draw, request.sampling)
         else:
             draw = self._draw(request.proposal, request.sampling, request.num_guesses)
         if request.params.extend:
@@ -140,16 +140,18 @@ class Strategies:
             return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
         return Diffusion(denoiser, draw, slots)
 
-    def _told_marginals(self, draw: Draw, sampling: SamplingParams) -> Draw:
+    def _with_marginals(self, draw: Draw, sampling: SamplingParams) -> Draw:
         """Return a draw of the same paths, with the marginals as q."""
         most = self._config.sampled.candidates
 
-        def told(scores: BlockScores, count: int, text: Sequence[int], start: int) -> Drafted:
+        def draw_with_q(
+            scores: BlockScores, count: int, text: Sequence[int], start: int
+        ) -> Drafted:
             drafted = draw(scores, count, text, start)
             return replace(drafted, q=marginals(scores, drafted.tokens, sampling, most))
 
         # At temperature 0 no rule reads q.
-        return draw if sampling.temperature == 0 else told
+        return draw if sampling.temperature == 0 else draw_with_q
 
     def _draw(self, proposal: Proposal, sampling: SamplingParams, num_guesses: int) -> Draw:
         """Return how a proposal makes a block of a denoised block's scores."""

@@ -18,7 +18,8 @@ def in_thread(work: Callable[[], T], executor: Executor | None = None) -> asynci
     Raise Unavailable where no work is taken any more: a process that ends lets its event loop go on
     for a while, after its executors. Requests then belong to another replica.
     """
+    loop = asyncio.get_running_loop()
     try:
-        return asyncio.get_running_loop().run_in_executor(executor, work)
+        return loop.run_in_executor(executor, work)
     except RuntimeError as error:
         raise Unavailable(f"this replica is ending: {error}") from None

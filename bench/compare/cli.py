@@ -232,9 +232,8 @@ def rolling(
 
 @app.command()
 def kills(
-    trials: Annotated[
-        int, typer.Option(min=2, help="Half with one verifier, half with two.")
-    ] = 200,
+    trials: Annotated[int, typer.Option(min=1, help="How many verifiers are lost.")] = 100,
+    verifiers: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the trials.")
@@ -247,7 +246,7 @@ def kills(
     from bench.kills.run import measure
 
     say = partial(typer.echo, err=True)
-    found = asyncio.run(measure(read(config), trials, seed, say))
+    found = asyncio.run(measure(read(config), verifiers, trials, seed, say))
     _report("kills", as_gaps(found), as_values(found), json_file)
 
 

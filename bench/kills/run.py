@@ -8,6 +8,7 @@ import signal
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,17 +29,16 @@ _MAX_TOKENS = 64
 _TEXTS = 6
 # A prefill long enough to lose a verifier in it.
 _PROMPT_CHARACTERS = 2500
-_REPLICAS = (1, 2)
 _TIMEOUT_S = 180.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Lost(NamedTuple):
-    """What a client saw of a trial: the longest time without a token, and the error if any."""
+    """What a client saw of a trial: the longest time without a token, None after an error."""
 
     trial: Trial
     identical: bool
-    longest_gap_s: float
+    longest_gap_s: float | None
     error: str = ""
 
 
@@ -51,15 +51,15 @@ _TOKENS = {
 }
 
 
-async def measure(file: ServeFile, count: int, seed: int, say: Callable[[str], None]) -> list[Lost]:
-    """Run half of the trials with one verifier, half with two."""
+async def measure(
+    file: ServeFile, verifiers: int, count: int, seed: int, say: Callable[[str], None]
+) -> list[Lost]:
+    """Run so many trials on a cluster with so many verifiers."""
     found: list[Lost] = []
-    for number in _REPLICAS:
-        with running(_wanted(file, number)) as cluster:
-            application = file.application.name
-            for trial in trials(count // len(_REPLICAS), number, seed):
-                found.append(await _tried(cluster.url, application, trial))
-                say(str(found[-1]))
+    with running(_wanted(file, verifiers)) as cluster:
+        for trial in trials(count, verifiers, seed):
+            found.append(await _tried(cluster.url, file.application.name, trial))
+            say(str(found[-1]))
     return found
 
 
@@ -98,11 +98,13 @@ async def _tried(url: str, application: str, trial: Trial) -> Lost:
             os.kill(pid, trial.signal)
         if trial.signal is signal.SIGSTOP:
             await asyncio.wait({answering}, timeout=STOPPED_S)
-            os.kill(pid, signal.SIGCONT)
+            # Serve may have ended what did not answer.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
         try:
             answer = await answering
         except (aiohttp.ClientError, OSError, ForedraftError) as error:
-            lost = Lost(trial, False, _TIMEOUT_S, f"{type(error).__name__}: {error}")
+            lost = Lost(trial, False, None, f"{type(error).__name__}: {error}")
         else:
             gap_s = max(answer.first_token_s, *answer.gaps_s, 0.0)
             lost = Lost(trial, answer.tokens == plain.tokens, round(gap_s, 3))
@@ -130,7 +132,13 @@ def as_json(found: Sequence[Lost]) -> dict[str, Any]:
     """Return all trials as plain values."""
     return {
         "trials": [
-            each._asdict() | each.trial._asdict() | {"signal": each.trial.signal.name}
+            each.trial._asdict()
+            | {
+                "signal": each.trial.signal.name,
+                "identical": each.identical,
+                "longest_gap_s": each.longest_gap_s,
+                "error": each.error,
+            }
             for each in found
         ]
     }
@@ -147,9 +155,8 @@ def as_markdown(found: Sequence[Lost]) -> str:
     ]
     rows = []
     for (number, name, step), lost in groups.items():
-        gaps, same = [each.longest_gap_s for each in lost], sum(each.identical for each in lost)
-        rows.append(
-            f"| {number} | {name} | {step} | {len(lost)} | {same} "
-            f"| {statistics.median(gaps):.2f} | {max(gaps):.2f} |"
-        )
+        gaps = [each.longest_gap_s for each in lost if each.longest_gap_s is not None]
+        same = sum(each.identical for each in lost)
+        seen = f"{statistics.median(gaps):.2f} | {max(gaps):.2f}" if gaps else "- | -"
+        rows.append(f"| {number} | {name} | {step} | {len(lost)} | {same} | {seen} |")
     return "\n".join([*head, *rows]) + "\n"

@@ -10,8 +10,9 @@ from typing import Any
 import aiohttp
 
 from bench.load.traffic import Answer, to_answer
+from foredraft.errors import Unavailable
 
-_DATA = b"data: {"
+_DATA, _DONE = b"data: {", b"data: [DONE]"
 
 
 class Stream:
@@ -37,6 +38,8 @@ class Stream:
             async with self._changed:
                 self._ended = True
                 self._changed.notify_all()
+        if not any(line.startswith(_DONE) for _, line in lines):
+            raise Unavailable("the stream was cut")
         return to_answer(sent, lines)
 
     async def until(self, tokens: int) -> None:

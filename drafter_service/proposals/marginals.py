@@ -19,13 +19,15 @@ def marginals(
 
     Eq. 5 masks the i - 1 slots before token i and the k - i + 1 from it on: all k of them. So it is
     the slot's marginal in the pass that made the draft, with the target's temperature and filters:
-    the `most` best candidates as integer weights. A token without weight among them has the least.
+    the `most` best candidates as integer weights. A token that is not among them takes the last
+    one's place, with the least weight.
     """
     found = []
     for token, ids, log_q in zip(tokens, scores.tokens, scores.log_q, strict=False):
         columns, weights = quantise(process(log_q, sampling), most)
         own = int((ids == token).argmax())
         if own not in columns:
-            columns, weights = np.append(columns, own), np.append(weights, 1)
+            columns = np.append(columns[: most - 1], own)
+            weights = np.append(weights[: most - 1], 1)
         found.append(Candidates(tuple(ids[columns].tolist()), tuple(weights.tolist())))
     return tuple(found)

@@ -106,8 +106,8 @@ def _num_replicas() -> dict[str, int]:
 
 
 async def _leaked(counts: dict[str, int]) -> dict[str, float]:
-    """Return what the replicas still hold, once they had time to give it back; and how many
-    processes there are beyond the counts.
+    """Return what the replicas still hold, once they had time to give it back; and by how many
+    processes each service differs from its count.
     """
     until = time.monotonic() + _SETTLE_S
     while True:

@@ -152,10 +152,10 @@ def copied(prefix, seeds):
     return [Group(seeds, copied_path(found, length, EOS).tokens)] if found else []
 
 
-def searched(setting, told=True):
+def searched(setting, with_marginals=True):
     """What the drafter drafts under `l2r`: a searched path in each round, with its marginals as q.
 
-    Without them it is told as what it is, a path that could be no other.
+    Without them q is one-hot: the path could be no other.
     """
 
     @cache
@@ -163,7 +163,8 @@ def searched(setting, told=True):
         scores, length = block_scores(prefix), min(DRAFT_LENGTH, LENGTH - 1 - len(prefix))
         text = (*PROMPT, *prefix)
         tokens = cps_path(scores, length, EOS, SamplingParams(), text, SEARCH).tokens
-        return tokens, marginals(scores, tokens, setting.params(), MOST) if told else ()
+        q = marginals(scores, tokens, setting.params(), MOST) if with_marginals else ()
+        return tokens, q
 
     return lambda prefix, seeds: (
         [Group(seeds, *drafted(prefix))] if len(prefix) < LENGTH - 1 else []

@@ -26,13 +26,14 @@ def test_every_combination_comes_equally_often_and_a_seed_repeats_it() -> None:
 
 def test_a_row_for_each_number_signal_and_step() -> None:
     trial = Trial(2, signal.SIGKILL, Step.MIDDLE, 0.8, 0.01, 0)
-    found = [Lost(trial, True, 1.0), Lost(trial, False, 3.0, "Unavailable: gone")]
+    found = [Lost(trial, True, 1.0), Lost(trial, False, None, "Unavailable: gone")]
     assert as_markdown(found).splitlines()[2:] == [
-        "| 2 | SIGKILL | a round | 2 | 1 | 2.00 | 3.00 |"
+        "| 2 | SIGKILL | a round | 2 | 1 | 1.00 | 1.00 |"
     ]
+    assert as_markdown(found[1:]).splitlines()[2].endswith("| 1 | 0 | - | - |")
     [first, second] = json.loads(json.dumps(as_json(found)))["trials"]
     assert first["signal"] == "SIGKILL" and first["identical"] and first["error"] == ""
-    assert second["longest_gap_s"] == 3.0 and second["error"] == "Unavailable: gone"
+    assert second["longest_gap_s"] is None and second["error"] == "Unavailable: gone"
 
 
 async def test_a_stream_is_followed_while_it_is_read() -> None:

@@ -119,7 +119,7 @@ def test_marginals_of_a_searched_path_change_the_law(setting):
     texts, kept = play(searched(setting), Acceptance.L2R, setting)
     assert p_value(texts, setting) < ALPHA and kept > 0.25
     for acceptance in (REJECTION, BLOCK):
-        texts, kept = play(searched(setting, told=False), acceptance, setting)
+        texts, kept = play(searched(setting, with_marginals=False), acceptance, setting)
         assert p_value(texts, setting) > ALPHA and kept > 0.25
 
 

@@ -14,7 +14,7 @@ from foredraft.threads import in_thread
 
 # The main thread ends; the event loop's goes on, as a replica's does that Serve ends.
 ENDING = """
-import asyncio, threading, time
+import asyncio, threading
 from foredraft.errors import Unavailable
 from foredraft.threads import in_thread
 

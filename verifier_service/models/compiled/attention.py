@@ -44,7 +44,7 @@ class NativeAttention:
 
     def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
         per_head = (blocks, shape.layers, shape.kv_heads)
-        # Written now: what the pool takes is taken at the start, not page by page under load.
+        # Written now: an empty tensor takes its memory page by page, under load.
         return Kv(
             torch.zeros((*per_head, shape.head_dim, block_tokens), dtype=shape.dtype),
             torch.zeros((*per_head, block_tokens, shape.head_dim), dtype=shape.dtype),

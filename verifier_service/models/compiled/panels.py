@@ -26,7 +26,7 @@ class PanelCaches:
 
     def alloc(self, shape: KvShape, blocks: int, block_tokens: int) -> Kv:
         size = (blocks, shape.layers, shape.kv_heads, block_tokens, shape.head_dim)
-        # Written now: what the pool takes is taken at the start, not page by page under load.
+        # Written now: an empty tensor takes its memory page by page, under load.
         keys, values = (torch.zeros(size, dtype=shape.dtype) for _ in "kv")
         return Kv(keys, values, block_tokens)
 

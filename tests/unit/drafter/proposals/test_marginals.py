@@ -34,44 +34,44 @@ def test_each_token_has_the_softmax_of_its_own_slot() -> None:
     ):
         tempered = {t: p ** (1 / 0.8) for t, p in row.items()}
         expected = {t: p / sum(tempered.values()) for t, p in tempered.items()}
-        told = {t: w / TOTAL for t, w in zip(ids, weights, strict=True)}
-        assert told == pytest.approx(expected, abs=1 / TOTAL)
+        shares = {t: w / TOTAL for t, w in zip(ids, weights, strict=True)}
+        assert shares == pytest.approx(expected, abs=1 / TOTAL)
         assert token in ids
 
 
 def test_a_token_that_is_not_among_the_best_has_the_least_weight() -> None:
     found = marginals(SCORES, (EOS,), WARM, 2)
-    assert found[0].tokens == (1, 2, EOS) and found[0].weights[-1] == 1
+    assert found[0].tokens == (1, EOS) and found[0].weights[-1] == 1
     # As it is where the target's filters drop it.
     found = marginals(SCORES, (2,), SamplingParams(0.8, top_k=1), 64)
     assert found[0].tokens == (1, 2) and found[0].weights == (TOTAL, 1)
     check_candidates("q", found, (2,))
 
 
-def drafted(proposal: Proposal, sampling: SamplingParams, told: bool = False) -> Drafted:
+def drafted(proposal: Proposal, sampling: SamplingParams, with_marginals: bool = False) -> Drafted:
     request = opening("s", (3, 4, 5), proposal=proposal, sampling=sampling)
-    strategy = strategies_of(ScriptedLM(counting)).make(replace(request, marginals=told))
+    strategy = strategies_of(ScriptedLM(counting)).make(replace(request, marginals=with_marginals))
     return driven(strategy.draft(2, (3, 4, 5), 50), lambda asked: SCORES)[0]
 
 
 @pytest.mark.parametrize("proposal", [Proposal.ARGMAX, Proposal.COUPLED, Proposal.CPS])
-def test_a_drafter_that_is_asked_tells_them_of_a_path_without_noise(proposal: Proposal) -> None:
+def test_a_drafter_that_is_asked_sends_them_with_a_path_without_noise(proposal: Proposal) -> None:
     plain = drafted(proposal, SamplingParams())
     for seed in range(20):
-        block = drafted(proposal, SamplingParams(0.8, seed=seed), told=True)
+        block = drafted(proposal, SamplingParams(0.8, seed=seed), with_marginals=True)
         assert block.tokens == plain.tokens
         assert block.q == marginals(SCORES, plain.tokens, WARM, 64)
     assert not drafted(proposal, WARM).q
     # No rule reads them at temperature 0.
-    assert not drafted(proposal, SamplingParams(), told=True).q
+    assert not drafted(proposal, SamplingParams(), with_marginals=True).q
 
 
 def test_what_was_drawn_keeps_its_own() -> None:
-    asked = drafted(Proposal.SAMPLED, WARM, told=True)
+    asked = drafted(Proposal.SAMPLED, WARM, with_marginals=True)
     assert asked == drafted(Proposal.SAMPLED, WARM) and asked.q
 
 
 def test_a_tree_has_none() -> None:
     with pytest.raises(InvalidRequest) as caught:
-        drafted(Proposal.TREE, WARM, told=True)
+        drafted(Proposal.TREE, WARM, with_marginals=True)
     assert caught.value.param == "marginals"
