@@ -216,27 +216,26 @@ def fetch_bytes(content: bytes, size: int, timeout_s: float) -> bytes:
 
 
 async def choose_address(handle: DeploymentHandle[Any], timeout_s: float = 2.0) -> str:
-    """Return the gRPC address of a replica that Serve picks; its slot is released at once.
+    """Return the gRPC address of a replica that Serve picks, out of what it knows, at random.
 
-    The call runs in an empty context: inside a request, Serve indexes pending calls by the parent's
-    request id and concurrent ones would wait for each other for ever. Raises Unavailable when no
-    replica is running within timeout_s.
+    Nothing is reserved on the replica: one that stalls would keep the caller for seconds. So it may
+    be one that is gone. The call runs in an empty context: inside a request, Serve indexes pending
+    calls by the parent's request id and concurrent ones would wait for each other for ever. Raises
+    Unavailable when no replica is running within timeout_s.
     """
+    from ray.serve.exceptions import DeploymentUnavailableError
 
     async def choose() -> Mapping[str, Any]:
-        async with handle.describe.choose_replica() as selection:
+        # Serve's own ingress passes _reserve so.
+        async with handle.describe.choose_replica(_reserve=False) as selection:
             return dict(selection.replica_metadata or {})
 
     task = asyncio.get_running_loop().create_task(choose(), context=contextvars.Context())
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout_s)
-    finally:
-        # Serve may wait for a replica that stalls; cancelled here or not, nobody else ends it.
-        if not task.done():
-            task.cancel()
-    if not done:
-        raise Unavailable("no replica is running")
-    metadata = task.result()
+        async with asyncio.timeout(timeout_s):
+            metadata = await task
+    except (TimeoutError, DeploymentUnavailableError):
+        raise Unavailable("no replica is running") from None
     if "grpc" not in metadata:
         raise Unavailable("the replica is still starting")
     return str(metadata["grpc"])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
-from deployments.serve.choices import Choices
 from foredraft.errors import (
     ForedraftError,
     Overloaded,
@@ -22,12 +20,10 @@ Req = TypeVar("Req")
 Str = TypeVar("Str")
 
 _ATTEMPTS = 3
-# Serve may still choose a replica that has just been lost: it is asked so often for another one,
-# for so many seconds.
-_CHOICES = 4
+# Serve picks at random, for some seconds among lost ones, too: of two replicas, so many picks all
+# but surely name both.
+_PICKS = 16
 _AVOID_S = 5.0
-# Longest wait for Serve's choice while replicas are known that run.
-_SPARE_S = 0.3
 
 
 class Client(Protocol[Request, Stream]):
@@ -51,8 +47,6 @@ class PinnedReplicas(Generic[Req, Str]):
 
     A replica that is gone or full is passed over up to three times, and one that is gone is avoided
     for some seconds while there are others. One channel per address is shared by all sessions.
-    Serve is asked for the next session's replica while this one runs: its answer takes longer than
-    a short prompt.
     """
 
     def __init__(
@@ -61,18 +55,17 @@ class PinnedReplicas(Generic[Req, Str]):
         connect: Callable[[str], Client[Req, Str]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._choices = Choices(choose, clock)
-        self._connect, self._clock = connect, clock
+        self._choose, self._connect, self._clock = choose, connect, clock
         self._clients: dict[str, Client[Req, Str]] = {}
         # Until when an address is avoided.
         self._lost: dict[str, float] = {}
-        self._turn = 0
 
     async def open(self, request: Req) -> Str:
         """Open the session on a replica; raise Unavailable or Overloaded when none takes it."""
         failure: Unavailable | Overloaded = Unavailable("no replica is running")
+        full: set[str] = set()
         for _ in range(_ATTEMPTS):
-            address = await self._address()
+            address = await self._address(full)
             client = self._clients.get(address)
             if client is None:
                 client = self._clients[address] = self._connect(address)
@@ -83,40 +76,29 @@ class PinnedReplicas(Generic[Req, Str]):
                 raise ForedraftError(f"a replica refuses this ingress: {error}") from None
             except Overloaded as error:
                 failure = error
-                self._choices.failed()
+                full.add(address)
             except Unavailable as error:
                 failure = error
-                self._choices.failed()
-                self._lost[address] = self._clock() + _AVOID_S
-                # Sessions that run there may end there.
-                if self._clients.get(address) is client:
-                    del self._clients[address]
-                client.retire()
+                self._avoid(address, client)
         raise failure
 
-    async def _address(self) -> str:
-        """Return the address of Serve's choice, or of another replica if that one was just lost.
-
-        Serve takes seconds where it asks a replica that stalls: it is not waited for where a
-        replica is known that does not.
-        """
+    async def _address(self, full: set[str]) -> str:
+        """Return the address of a replica that is neither lost nor full, if Serve knows of one."""
+        for address, client in tuple(self._clients.items()):
+            if client.lost:
+                self._avoid(address, client)
         now = self._clock()
         self._lost = {address: until for address, until in self._lost.items() if until > now}
-        spare = [address for address in self._clients if not self._is_lost(address)]
-        hurry = bool(spare) and len(spare) < len(self._clients.keys() | self._lost.keys())
-        try:
-            async with asyncio.timeout(_SPARE_S if hurry else None):
-                for _ in range(_CHOICES):
-                    address = await self._choices.take()
-                    if not self._is_lost(address):
-                        return address
-                    self._choices.failed()
-        except (TimeoutError, Unavailable):
-            if not spare:
-                raise
-        self._turn += 1
-        return spare[self._turn % len(spare)] if spare else address
+        for _ in range(_PICKS):
+            address = await self._choose()
+            if address not in full and address not in self._lost:
+                break
+        return address
 
-    def _is_lost(self, address: str) -> bool:
-        client = self._clients.get(address)
-        return address in self._lost or (client is not None and client.lost)
+    def _avoid(self, address: str, client: Client[Req, Str]) -> None:
+        """Leave a replica alone for a while, and connect anew after that."""
+        self._lost[address] = self._clock() + _AVOID_S
+        # Sessions that run there may end there.
+        if self._clients.get(address) is client:
+            del self._clients[address]
+        client.retire()
