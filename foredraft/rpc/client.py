@@ -27,6 +27,7 @@ class ClientStream(ABC, Generic[Req, Res]):
     def __init__(self, service: str, call: Any) -> None:
         self._service, self._call = service, call
         self._draining = False
+        self._on_break: Callable[[], None] = lambda: None
 
     @property
     def draining(self) -> bool:
@@ -48,6 +49,10 @@ class ClientStream(ABC, Generic[Req, Res]):
     def on_end(self, call: Callable[[], None]) -> None:
         """Call this once the stream has ended, for whatever reason."""
         self._call.add_done_callback(lambda _: call())
+
+    def on_break(self, call: Callable[[], None]) -> None:
+        """Call this before a failure is raised that says that the replica cannot be reached."""
+        self._on_break = call
 
     async def _write(self, message: Req) -> None:
         """Send a message; cancelling it ends the stream."""
@@ -85,6 +90,8 @@ class ClientStream(ABC, Generic[Req, Res]):
     async def _ended(self) -> ForedraftError:
         """Return what the status of a call that has ended stands for."""
         code = await self._call.code()
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self._on_break()
         if code is grpc.StatusCode.OK:
             return Unavailable(f"the {self._service} ended the session")
         return error_of(code, await self._call.details(), await self._call.trailing_metadata())
@@ -118,7 +125,7 @@ class ServiceClient(Generic[S]):
         self._open_timeout_s = open_timeout_s
         self.channel = transport.channel(address, self.peer, options.CHANNEL)
         self.metadata = shown(token)
-        self._was_connected = False
+        self._was_connected = self._is_broken = False
         self._streams = 0
         self._retired: asyncio.Task[None] | None = None
         self._unused = asyncio.Event()
@@ -126,9 +133,13 @@ class ServiceClient(Generic[S]):
 
     @property
     def lost(self) -> bool:
-        """Whether there was a connection and is none; a peer that stalls loses it in 2 seconds."""
-        return self._was_connected and (
-            self.channel.get_state() is not grpc.ChannelConnectivity.READY
+        """Whether there was a connection and is none; one to a peer that stalls is lost within 2 seconds.
+
+        A lost connection's streams end a moment before its channel says so.
+        """
+        state = self.channel.get_state()
+        return self._is_broken or (
+            self._was_connected and state is not grpc.ChannelConnectivity.READY
         )
 
     async def close(self) -> None:
@@ -151,6 +162,7 @@ class ServiceClient(Generic[S]):
         if self._link != NO_DELAY:
             stream.delay(self._link)
         stream.on_end(self._stream_ended)
+        stream.on_break(self._stream_broke)
         try:
             async with asyncio.timeout(self._open_timeout_s):
                 await self._connected()
@@ -178,6 +190,9 @@ class ServiceClient(Generic[S]):
                     await self.channel.wait_for_state_change(state)
         except TimeoutError:
             raise Unavailable("the replica takes no connections") from None
+
+    def _stream_broke(self) -> None:
+        self._is_broken = True
 
     def _stream_ended(self) -> None:
         self._streams -= 1

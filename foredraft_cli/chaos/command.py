@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any
@@ -33,6 +34,8 @@ _SERVICES = ("verifier", "drafter")
 # What sessions hold, of each service's gauges.
 _HELD = ("sessions", "kv_used", "streams", "queue")
 _SETTLE_S = 60.0
+# Load without faults before memory is first read: a process that has served nothing holds less.
+_WARM_S = 40.0
 
 
 @app.command()
@@ -78,10 +81,16 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
     faults = Faults(replicas, Random(random.random()), time.monotonic)
     load = Load(url, bodies.good(prompts(12)), faults.felt, tally)
     await load.learn()
-    before, counts = memory_mib(), _num_replicas()
+    counts = _num_replicas()
+
+    def work(until: float) -> list[Coroutine[Any, Any, None]]:
+        return [load.run(until, Random(random.random())) for _ in range(clients)]
+
+    await asyncio.gather(*work(time.monotonic() + min(_WARM_S, 60 * minutes)))
+    await _leaked(counts)
+    before = memory_mib()
     until = time.monotonic() + 60 * minutes
-    work = [load.run(until, Random(random.random())) for _ in range(clients)]
-    await asyncio.gather(faults.run(until), *work)
+    await asyncio.gather(faults.run(until), *work(until))
     leaked = await _leaked(counts)
     await load.repeat()
     after = memory_mib()

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from deployments.serve.routing import PinnedReplicas
-from foredraft.types import SamplingParams
+from foredraft.types import SamplingParams, VerifyOpen
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.support.orchestrator.peers import ScriptedDrafter, config
 from tests.support.relay import Relay, relayed
 from tests.support.verifiers import VOCAB, make_engine
 from tests.support.waiting import DEADLINE_S, eventually
-from verifier_service.client import VerifierClient
+from verifier_service.client import VerifierClient, VerifierStream
 from verifier_service.config import VerifierConfig
 from verifier_service.runner import Runner
 from verifier_service.server import VerifierServer, serve_engine
@@ -52,7 +52,14 @@ async def test_a_session_goes_on_elsewhere_while_its_verifier_stalls(rounds: int
             # Serve does not see at once that a replica stalls.
             return next(chosen, well)
 
-        port = PinnedReplicas(choose, VerifierClient)
+        opens: list[str] = []
+
+        class Counted(VerifierClient):
+            async def open(self, request: VerifyOpen) -> VerifierStream:
+                opens.append(self.address)
+                return await super().open(request)
+
+        port = PinnedReplicas(choose, Counted)
         tokens: list[int] = []
         summary: Summary | None = None
         if rounds == 0:
@@ -68,4 +75,6 @@ async def test_a_session_goes_on_elsewhere_while_its_verifier_stalls(rounds: int
                 summary = event
         assert tokens == [(PROMPT[-1] + 1 + at) % VOCAB for at in range(COUNT)]
         assert summary is not None and summary.report.verifier_moves == (rounds > 0)
+        # Not a second time where it stalls, which would take seconds more.
+        assert opens == [stalling, well]
         await eventually(lambda: all(server.stats()["sessions"] == 0 for server in servers))

@@ -33,7 +33,7 @@ def test_a_misspelt_option_is_not_known() -> None:
 @pytest.mark.parametrize("given", [options.SERVER, options.CHANNEL])
 def test_both_ends_agree(given: options.Options) -> None:
     values = dict(given)
-    assert values["grpc.keepalive_time_ms"] + values["grpc.http2.ping_timeout_ms"] == 2_000
+    assert values["grpc.keepalive_time_ms"] + values["grpc.http2.ping_timeout_ms"] <= 2_000
     assert values["grpc.keepalive_timeout_ms"] == values["grpc.http2.ping_timeout_ms"]
     key = cygrpc.ChannelArgKey.max_receive_message_length.decode()
     assert values[key] == limits.MAX_MESSAGE_BYTES
