@@ -225,6 +225,11 @@ class DrafterConfig(ServiceConfig):
         description="Candidates taken at each position before pruning; the end token is always "
         "one of them.",
     )
+    edges: bool = Field(
+        default=True,
+        description="Whether a slot's candidates depend on the token before, through the model's "
+        "edge head; false: each slot's own distribution alone, as DiffuSpec and DEER draft.",
+    )
     cps: CPSConfig = Field(default=CPSConfig(), description="Path search, for the proposal cps.")
     tree: TreeConfig = Field(default=TreeConfig(), description="Draft trees.")
     lookup: LookupConfig = Field(

@@ -21,6 +21,7 @@ from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.families.adapter import load_family
 from drafter_service.models.families.injected import load_injected
+from drafter_service.models.marginal import MarginalDrafter
 from drafter_service.models.paced import as_configured
 from drafter_service.models.port import Capabilities, DiffusionLM
 from drafter_service.proposals.proxies.load import load_proxies
@@ -52,7 +53,8 @@ def load_engine(config: DrafterConfig) -> DrafterEngine:
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ConfigError(f"device {config.device} is not available", param="device")
     tokenizer = _own_tokenizer(config)
-    model = as_configured(config, load_model(config))
+    loaded = load_model(config)
+    model = as_configured(config, loaded if config.edges else MarginalDrafter(loaded))
     if config.target_tokenizer is not None:
         model = bridged(config, model, tokenizer, config.target_tokenizer)
         tokenizer = config.target_tokenizer

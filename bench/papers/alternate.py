@@ -18,15 +18,22 @@ _PLAIN_EVERY = 3
 
 
 async def alternate(
-    pair: Pair, prompts: Sequence[Prompt], ways: Sequence[Way], temperature: float, tokens: int
+    pair: Pair,
+    prompts: Sequence[Prompt],
+    ways: Sequence[Way],
+    temperature: float,
+    tokens: int,
+    seeds: int = 1,
 ) -> dict[str, Column]:
     """Decode every prompt in every way; return each way's samples, in the prompts' order.
 
-    Which way comes first goes round with the prompts, so that no way is always the one that finds
-    the caches as another left them.
+    Above temperature 0 that is done with several seeds, one after the other. Which way comes first
+    goes round with the prompts, so that no way is always the one that finds the caches as another
+    left them.
     """
     columns: dict[str, Column] = {way.name: [] for way in ways}
-    for index, prompt in enumerate(prompts):
+    turns = seeds if temperature > 0 else 1
+    for index, prompt in enumerate([*prompts] * turns):
         text = pair.encode(prompt.text)
         params = sampling(temperature, index)
         first = index % len(ways)

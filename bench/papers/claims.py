@@ -1,127 +1,248 @@
-"""What a paper says of its table, and whether the same is seen here. Pure.
-
-Two ways are compared prompt by prompt with a sign test, so a claim on few or uneven prompts comes
-out undecided instead of as luck would have it.
-"""
+"""What a paper says of its table, and what is seen here of that. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from statistics import median
+from itertools import combinations
 
-from bench.papers.stats import Measure, compare, macro, mat, speedup, values
+from bench.papers.inference.bootstrap import LEAST_UNITS, Estimate
+from bench.papers.inference.verdicts import (
+    Evidence,
+    Sides,
+    Verdict,
+    alike,
+    counted,
+    every,
+    some,
+    verdicts,
+)
+from bench.papers.stats import SPEED, Measure, num_modules
 from bench.papers.theirs import Figure
 from bench.papers.ways import Column
 
-
-class Verdict(StrEnum):
-    """Whether what the paper says is seen here."""
-
-    HOLDS = "holds"
-    FAILS = "does not hold"
-    OPEN = "undecided"
+# Two ways whose figures differ by less are equivalent.
+MARGIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One statement of a paper, and both sides' figures for it."""
+    """One statement of a paper, both sides' figures for it, and the evidence."""
 
     text: str
     theirs: str
     ours: str
-    verdict: Verdict
-
-
-_UNITS: dict[Measure, str] = {speedup: "{:.2f}x", mat: "{:.2f}"}
-
-
-def higher(text: str, theirs: str, first: Column, second: Column, measure: Measure) -> Claim:
-    """Return the claim that the first way's measure is above the second's."""
-    a, b = values(first, measure), values(second, measure)
-    found = compare(a, b)
-    unit = _UNITS.get(measure, "{:.2f}")
-    ours = (
-        f"medians {unit.format(median(a))} and {unit.format(median(b))}; "
-        f"higher on {found.higher}, lower on {found.lower} of {len(a)} prompts"
-    )
-    return Claim(text, theirs, ours, verdict_of(found.is_higher))
+    evidence: tuple[Evidence, ...]
 
 
 def printed(measure: Measure, figures: Mapping[str, Figure]) -> str:
     """Return what a paper prints of some of its ways."""
-    unit = _UNITS[measure]
-    listed = {n: f.speedup if measure is speedup else f.mat for n, f in figures.items()}
-    return ", ".join(f"{n} {'-' if v is None else unit.format(v)}" for n, v in listed.items())
+    listed = {n: f.speedup if measure is SPEED else f.mat for n, f in figures.items()}
+    return ", ".join(
+        f"{n} {'-' if v is None else measure.unit.format(v)}" for n, v in listed.items()
+    )
+
+
+def higher(text: str, theirs: str, first: Column, second: Column, measure: Measure) -> Claim:
+    """Return the claim that the first way's figure is above the second's."""
+    ours = f"{measure.text(first)} and {measure.text(second)}: {apart(measure, first, second)}"
+    return Claim(text, theirs, ours, sides(measure, first, second).evidence)
+
+
+def within_each(
+    text: str,
+    theirs: str,
+    pairs: Mapping[str, tuple[Column, Column]],
+    measure: Measure,
+    share: float = MARGIN,
+) -> Claim:
+    """Return the claim that no pair's first figure is below its second by more than a share.
+
+    Pairs of too few modules are left out.
+    """
+    ours = ", ".join(
+        f"{name}: {measure.text(first)} and {measure.text(second)}, {apart(measure, first, second)}"
+        for name, (first, second) in pairs.items()
+    )
+    found = [
+        Sides.not_below(measure.compare(first, second), measure.margin(second, share))
+        for first, second in pairs.values()
+        if num_modules(first) >= LEAST_UNITS
+    ]
+    return Claim(text, theirs, ours, every(found).evidence if found else ())
+
+
+def highest(
+    text: str, theirs: str, first: Column, others: Mapping[str, Column], measure: Measure
+) -> Claim:
+    """Return the claim that the first way's figure is above that of every other."""
+    found = every(sides(measure, first, each) for each in others.values())
+    return Claim(
+        text, theirs, _against(measure, measure.text(first), first, others), found.evidence
+    )
+
+
+def peaks_inside(text: str, theirs: str, columns: Mapping[str, Column], measure: Measure) -> Claim:
+    """Return the claim that a setting before the last of a row has a higher figure than the last.
+
+    Whichever it is: none is chosen for its figure.
+    """
+    *names, last = columns
+    found = some(sides(measure, columns[name], columns[last]) for name in names)
+    return Claim(text, theirs, row(measure, columns), found.evidence)
+
+
+def grows(text: str, theirs: str, columns: Mapping[str, Column], measure: Measure) -> Claim:
+    """Return the claim that a figure is higher at the last setting of a row than at the first."""
+    first, *_, last = columns.values()
+    ours = f"{row(measure, columns)}; last against first: {apart(measure, last, first)}"
+    return Claim(text, theirs, ours, sides(measure, last, first).evidence)
+
+
+def grows_each(
+    text: str, theirs: str, sweeps: Sequence[Mapping[str, Column]], measure: Measure
+) -> Claim:
+    """Return the claim that in each of several rows of settings a figure grows to the last."""
+    ours = "; ".join(row(measure, columns) for columns in sweeps)
+    rows = [list(columns.values()) for columns in sweeps]
+    found = every(sides(measure, each[-1], each[0]) for each in rows)
+    return Claim(text, theirs, ours, found.evidence)
+
+
+def peaks_below(
+    text: str, theirs: str, columns: Mapping[int, Column], most: int, measure: Measure
+) -> Claim:
+    """Return the claim that a setting of at most `most` has a higher figure than all above."""
+    ours = row(measure, {str(setting): column for setting, column in columns.items()})
+    small = [column for setting, column in columns.items() if setting <= most]
+    large = [column for setting, column in columns.items() if setting > most]
+    found = some(every(sides(measure, first, each) for each in large) for first in small)
+    return Claim(text, theirs, ours, found.evidence)
+
+
+def even(
+    text: str, theirs: str, columns: Mapping[str, Column], measure: Measure, share: float
+) -> Claim:
+    """Return the claim that no two settings' figures differ by more than a share."""
+    found = [measure.compare(first, second) for first, second in combinations(columns.values(), 2)]
+    margin = measure.margin(next(iter(columns.values())), share)
+    return Claim(text, theirs, row(measure, columns), alike(found, margin))
+
+
+def levels_off(
+    text: str,
+    theirs: str,
+    columns: Mapping[str, Column],
+    near: Sequence[str],
+    measure: Measure,
+) -> Claim:
+    """Return the claim that a figure rises from the first setting to a near one, and no further.
+
+    It is contradicted where it falls up to there, or the last setting is above all near ones.
+    """
+    names = list(columns)
+    first, last = columns[names[0]], columns[names[-1]]
+    rises = some(sides(measure, columns[name], first) for name in near if name != names[0])
+    beyond = [name for name in near if name != names[-1]]
+    ends = [
+        Sides.not_below(measure.compare(columns[name], last), measure.margin(columns[name], MARGIN))
+        for name in beyond
+    ]
+    # Where the paper's setting is the last one tried, nothing tells how it goes on.
+    evidence = every([rises, some(ends)]).evidence if ends else ()
+    return Claim(text, theirs, row(measure, columns), evidence)
 
 
 def pays(text: str, theirs: str, column: Column) -> Claim:
     """Return the claim that a way is faster than plain decoding."""
-    speeds = values(column, speedup)
-    found = compare(speeds, [1.0] * len(speeds))
-    ours = (
-        f"{macro(column, speedup):.2f}x over the families; faster on {found.higher}, slower on "
-        f"{found.lower} of {len(speeds)} prompts"
-    )
-    return that(text, theirs, ours, found.is_higher)
+    found = SPEED.estimate(column)
+    ours = f"{SPEED.text(column)} {span(SPEED, found)}"
+    return Claim(text, theirs, ours, Sides.of(found, math.log1p(MARGIN)).evidence)
 
 
-def beats(first: Column, second: Column, measure: Measure) -> bool | None:
-    """Return whether the first way's measure is above the second's, None if it is undecided."""
-    return compare(values(first, measure), values(second, measure)).is_higher
+def pays_everywhere(text: str, theirs: str, columns: Mapping[str, Column]) -> Claim:
+    """Return the claim that each way is faster than plain decoding.
 
-
-def beats_plain(column: Column) -> bool | None:
-    """Return whether a way is faster than plain decoding, None if it is undecided."""
-    speeds = values(column, speedup)
-    return compare(speeds, [1.0] * len(speeds)).is_higher
-
-
-def that(text: str, theirs: str, ours: str, holds: bool | None) -> Claim:
-    """Return a claim on figures that are compared as they are; None is undecided."""
-    return Claim(text, theirs, ours, verdict_of(holds))
-
-
-def verdict_of(holds: bool | None) -> Verdict:
-    """Return the verdict's name."""
-    return Verdict.OPEN if holds is None else Verdict.HOLDS if holds else Verdict.FAILS
-
-
-def peak(columns: dict[str, Column], measure: Measure) -> str:
-    """Return the name of the column with the highest median."""
-    return max(columns, key=lambda name: median(values(columns[name], measure)))
-
-
-def fastest_inside(text: str, theirs: str, columns: dict[str, Column]) -> Claim:
-    """Return the claim that the best setting before the last of a row is faster than the last."""
-    last = list(columns)[-1]
-    best = peak({name: columns[name] for name in columns if name != last}, speedup)
-    claim = higher(text, theirs, columns[best], columns[last], speedup)
-    return Claim(text, theirs, f"{best} against {last}: {claim.ours}", claim.verdict)
-
-
-def grows(text: str, theirs: str, columns: dict[str, Column], measure: Measure) -> Claim:
-    """Return the claim that a measure is higher at the last of a row of settings than at the first.
-
-    Every setting's median is listed.
+    Those of too few modules are left out.
     """
-    names = list(columns)
-    claim = higher(text, theirs, columns[names[-1]], columns[names[0]], measure)
-    unit = _UNITS.get(measure, "{:.2f}")
-    steps = ", ".join(
-        f"{name}: {unit.format(median(values(columns[name], measure)))}" for name in names
+    found = {name: SPEED.estimate(column) for name, column in columns.items()}
+    ours = ", ".join(
+        f"{name} {SPEED.text(columns[name])} {span(SPEED, each)}" for name, each in found.items()
     )
-    return Claim(text, theirs, f"{claim.ours} ({steps})", claim.verdict)
+    enough = [Sides.of(each) for each in found.values() if each.units >= LEAST_UNITS]
+    return Claim(text, theirs, ours, every(enough).evidence if enough else ())
 
 
-def all_of(text: str, theirs: str, ours: str, parts: Iterable[bool | None]) -> Claim:
-    """Return a claim that holds where every part is True, and fails where one is False."""
-    found = set(parts)
-    return that(text, theirs, ours, False if False in found else None if None in found else True)
+def above(text: str, theirs: str, ours: str, figure: Estimate, bound: float = 0.0) -> Claim:
+    """Return the claim that a figure is above a bound."""
+    low, high = figure.interval
+    told = "too few modules" if math.isinf(low) else f"{low:.3g} to {high:.3g}"
+    found = Sides(figure.chance_at_most(bound), figure.chance_at_least(bound))
+    return Claim(text, theirs, f"{ours} ({told})", found.evidence)
 
 
-def tally(claims: Iterable[Claim]) -> str:
-    """Return how many claims hold, fail and stay open."""
-    verdicts = [claim.verdict for claim in claims]
-    return ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in Verdict)
+def below(text: str, theirs: str, ours: str, figure: Estimate, bound: float = 0.0) -> Claim:
+    """Return the claim that a figure is below a bound."""
+    claim = above(text, theirs, ours, figure, bound)
+    found = Sides(figure.chance_at_least(bound), figure.chance_at_most(bound))
+    return Claim(text, theirs, claim.ours, found.evidence)
+
+
+def every_above(
+    text: str, theirs: str, ours: str, figures: Sequence[Estimate], bound: float = 0.0
+) -> Claim:
+    """Return the claim that each figure is above a bound."""
+    found = every(Sides(f.chance_at_most(bound), f.chance_at_least(bound)) for f in figures)
+    return Claim(text, theirs, ours, found.evidence)
+
+
+def exactly(text: str, theirs: str, ours: str, holds: bool) -> Claim:
+    """Return a claim on every case there is: one that differs contradicts it."""
+    return Claim(text, theirs, ours, counted(holds))
+
+
+def sides(measure: Measure, first: Column, second: Column) -> Sides:
+    """Return the sides of the first way's figure against the second's."""
+    return Sides.of(measure.compare(first, second), measure.margin(second, MARGIN))
+
+
+def apart(measure: Measure, first: Column, second: Column) -> str:
+    """Return how far the first way's figure is from the second's, with its interval, as text."""
+    found = measure.compare(first, second)
+    value = f"{math.exp(found.value):.2f} times" if measure.logarithmic else f"{found.value:+.2f}"
+    return f"{value} {span(measure, found)}"
+
+
+def span(measure: Measure, found: Estimate) -> str:
+    """Return an interval as text."""
+    low, high = found.interval
+    if math.isinf(low):
+        return f"(too few modules: {found.units})"
+    if measure.logarithmic:
+        return f"({math.exp(low):.2f} to {math.exp(high):.2f})"
+    return f"({low:.2f} to {high:.2f})"
+
+
+def row(measure: Measure, columns: Mapping[str, Column]) -> str:
+    """Return every setting's figure as text."""
+    return ", ".join(f"{name}: {measure.text(column)}" for name, column in columns.items())
+
+
+def verdicts_of(claims: Sequence[Claim]) -> list[Verdict]:
+    """Return the verdict of each claim of a table."""
+    return verdicts([claim.evidence for claim in claims])
+
+
+def tally(tables: Iterable[Sequence[Claim]]) -> str:
+    """Return how many claims of some tables come to each verdict."""
+    found = [verdict for claims in tables for verdict in verdicts_of(claims)]
+    return ", ".join(f"{verdict}: {found.count(verdict)}" for verdict in Verdict)
+
+
+def _against(measure: Measure, own: str, first: Column, others: Mapping[str, Column]) -> str:
+    listed = ", ".join(
+        f"{name} {measure.text(column)}, {apart(measure, first, column)}"
+        for name, column in others.items()
+    )
+    return f"{own} against {listed}"

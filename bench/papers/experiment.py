@@ -12,10 +12,10 @@ from bench.papers.experiments.families import Prompt
 from bench.papers.plan import Plan
 from bench.papers.report import Table, number, percent, times
 from bench.papers.stats import (
+    MAT,
     families,
     in_family,
     macro,
-    pooled_mat,
     repeated,
     same_tokens,
     speedup,
@@ -80,7 +80,7 @@ def family_table(
                 *(times(in_family(column, group, speedup)) for group in groups),
                 times(macro(column, speedup)),
                 f"{median(sample.decoded.run.speed for sample in column):.0f}",
-                number(pooled_mat(column) if drafted_per_round(column) else None),
+                number(MAT.of(column) if drafted_per_round(column) else None),
                 percent(repeated(column)),
                 same_tokens(column, way.promise, temperature),
                 times(figure.speedup),
@@ -101,7 +101,7 @@ def sweep_table(
         ours = (
             name,
             times(median(values(column, speedup))),
-            number(pooled_mat(column)),
+            number(MAT.of(column)),
             percent(repeated(column)),
             number(drafted_per_round(column)),
             same_tokens(column, Promise.TOKENS, 0.0),

@@ -30,7 +30,8 @@ class Plan:
     per_family is the prompts of a family; where a table goes by family, all are decoded.
     lengths_per_family are those of the table whose claims compare families by a few percent. The
     peers of `transformers` are several times slower than anything else, so they get fewer. lengths,
-    steps and the knobs are what the sweeps go through; batches are sessions at once.
+    steps and the knobs are what the sweeps go through; batches are sessions at once; seeds are a
+    prompt's above temperature 0.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Plan:
     diffusion_steps: tuple[int, ...]
     coupling_draws: int
     ablation: AblationSize
+    seeds: int = 1
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
     @property
@@ -78,28 +80,29 @@ QUICK = Plan(
     caps=(2, 8, 15),
     masses=(0.5, 0.8, 0.95),
     gammas=(4, 8, 15),
-    diffusion_steps=(1, 2, 4),
+    diffusion_steps=(1, 4, 8),
     coupling_draws=50,
     ablation=AblationSize(32, 12, 96, 12),
 )
 FULL = Plan(
     name="full",
-    per_family=6,
+    per_family=16,
     lengths_per_family=16,
     tokens=80,
     peers=Size(10, 96),
-    sweep=Size(15, 80),
-    refined=Size(12, 64),
-    opening=Size(20, 128),
+    sweep=Size(30, 80),
+    refined=Size(30, 64),
+    opening=Size(30, 128),
     batch_tokens=64,
-    batch_repeats=3,
+    batch_repeats=10,
     lengths=(2, 4, 6, 8, 11, 15),
     steps=(1, 2, 4),
     beams=(1, 3, 8),
     caps=(1, 4, 15, 30),
     masses=(0.3, 0.8, 0.99),
     gammas=(4, 8, 15),
-    diffusion_steps=(1, 2, 4),
+    diffusion_steps=(1, 2, 4, 8),
     coupling_draws=400,
     ablation=AblationSize(512, 64, 192, 300),
+    seeds=3,
 )

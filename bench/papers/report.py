@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bench.papers.claims import Claim, Verdict, tally
+from bench.papers.claims import Claim, tally, verdicts_of
+from bench.papers.inference.verdicts import Evidence, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,16 @@ def section_markdown(section: Section) -> str:
 
 def claims_table(claims: Sequence[Claim], says: str) -> Table:
     """Return the table of what is said and what is seen here."""
-    rows = tuple((c.text, c.theirs, c.ours, f"**{c.verdict}**") for c in claims)
+    rows = tuple(
+        (claim.text, claim.theirs, claim.ours, f"**{verdict}**")
+        for claim, verdict in zip(claims, verdicts_of(claims), strict=True)
+    )
     return Table((says, "its figures", "figures here", "here"), rows)
 
 
 def as_markdown(head: str, sections: Sequence[Section]) -> str:
     """Return the whole report; it begins with how many of each section's claims hold."""
-    rows = tuple((section.title, tally(section.claims)) for section in sections if section.claims)
+    rows = tuple((section.title, tally([section.claims])) for section in sections if section.claims)
     summary = table_markdown(Table(("table or figure", "of what is said of it"), rows))
     return "\n\n".join([head, summary, *map(section_markdown, sections)]) + "\n"
 
@@ -103,7 +107,8 @@ def from_json(sections: Sequence[dict[str, Any]]) -> list[Section]:
         return Table(tuple(value["columns"]), rows, value["caption"])
 
     def claim(value: dict[str, Any]) -> Claim:
-        return Claim(value["text"], value["theirs"], value["ours"], Verdict(value["verdict"]))
+        evidence = tuple(Evidence(Verdict(name), chance) for name, chance in value["evidence"])
+        return Claim(value["text"], value["theirs"], value["ours"], evidence)
 
     return [
         Section(

@@ -28,11 +28,10 @@ from bench.papers.experiments.families import Family, Prompt, select
 from bench.papers.pair import Pair
 from bench.papers.plan import Plan
 from bench.papers.report import Section, as_json, as_markdown, as_summary, from_json
-from deployments.config import ForedraftConfig, model_path
+from deployments.config import ForedraftConfig
 from deployments.in_process import engines
 from foredraft.errors import ConfigError
-
-_PROMPTS = "models/embedded/heldout_prompts.jsonl"
+from foredraft_cli.prompts import held_out
 
 Measure = Callable[[Experiment], Awaitable[list[Section]]]
 TABLES: dict[str, Measure] = {
@@ -64,8 +63,8 @@ async def run(
     machine says where and when, as the report's head and its JSON file have it. With `only`, one of
     TABLES is measured, and takes its place in the report that the folder holds.
     """
-    prompts = select(_rows(), plan.per_family)
-    many = select(_rows(), plan.lengths_per_family)
+    rows = held_out.rows(development=False)
+    prompts, many = select(rows, plan.per_family), select(rows, plan.lengths_per_family)
     sections = {} if only is None else _read(folder, plan)
     began = time.monotonic()
     async with engines(config) as loaded:
@@ -80,7 +79,7 @@ async def run(
                 found = await measure(Experiment(pair, peers, prompts, many, plan, folder))
             sections[title] = found
             _write(folder, plan, where, prompts, sections)
-            claims = tally(claim for section in found for claim in section.claims)
+            claims = tally([section.claims for section in found])
             took = time.monotonic() - started
             tell(f"{title}: {took:.0f} s, {time.monotonic() - began:.0f} s in all ({claims})")
 
@@ -92,11 +91,6 @@ def _read(folder: Path, plan: Plan) -> dict[str, list[Section]]:
     except (OSError, ValueError, KeyError):
         raise ConfigError("the folder holds no report to put the table in", param="out") from None
     return {title: from_json(found) for title, found in tables.items()}
-
-
-def _rows() -> list[dict[str, str]]:
-    with open(model_path(_PROMPTS), encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def _write(

@@ -10,8 +10,9 @@ K = 15
 SEARCH: dict[str, Any] = {"beam": 3, "tau": 0.8, "max_candidates": 15, "weight": 0.5}
 # Sec. 5 has k from 20 to 30 and delta = 10: the same shares of a block half as long.
 ADL: dict[str, Any] = {"name": "diffuspec", "k_min": 10, "k_max": K, "delta": 5.0, "rho": 0.5}
-# Tokens that the autoregressive baseline drafts, a pass for each: near Leviathan et al.'s best.
-SPS_K = 8
+# Tokens that the autoregressive baseline drafts, a pass for each: its own best is among them, and
+# the longest is the diffusion drafter's.
+SPS_LENGTHS = (4, 8, K)
 
 
 def fixed(k: int) -> dict[str, Any]:

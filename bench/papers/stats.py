@@ -1,21 +1,19 @@
-"""Figures of a way's samples, and whether one way beats another. Pure."""
+"""Figures of a way's samples, and two ways compared. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from bench.papers.experiments.families import Family
+from bench.papers.inference.bootstrap import Estimate, difference, estimate, quotient
 from bench.papers.ways import Column, Promise, Sample
 from foredraft.repetition import repetition
 
-Measure = Callable[[Sample], float]
-
-# What a chance of being wrong is allowed when one way is said to beat another.
-_RISK = 0.05
+Figure = Callable[[Sample], float]
 
 
 def speedup(sample: Sample) -> float:
@@ -23,24 +21,9 @@ def speedup(sample: Sample) -> float:
     return sample.decoded.run.speed / sample.plain.run.speed
 
 
-def mat(sample: Sample) -> float:
-    """Return accepted draft tokens per drafted round, bonus and correction excluded."""
-    run = sample.decoded.run
-    return run.kept / run.draft_rounds if run.draft_rounds else 0.0
-
-
-def alpha(sample: Sample) -> float:
-    """Return the share of tested draft tokens of a path that was accepted (SpecDiff's alpha).
-
-    Tokens behind the first refused one were not tested.
-    """
-    tested = sample.decoded.run.kept + sample.decoded.broken
-    return sample.decoded.run.kept / tested if tested else 0.0
-
-
-def values(column: Column, measure: Measure) -> list[float]:
-    """Return a measure of each prompt."""
-    return [measure(sample) for sample in column]
+def values(column: Column, figure: Figure) -> list[float]:
+    """Return a figure of each prompt."""
+    return [figure(sample) for sample in column]
 
 
 def of_family(column: Column, family: Family) -> Column:
@@ -48,34 +31,69 @@ def of_family(column: Column, family: Family) -> Column:
     return [sample for sample in column if sample.prompt.family is family]
 
 
+def num_modules(column: Column) -> int:
+    """Return of how many modules the prompts are."""
+    return len({sample.prompt.module for sample in column})
+
+
 def families(column: Column) -> list[Family]:
     """Return the families that have samples, in their usual order."""
     return [family for family in Family if of_family(column, family)]
 
 
-def in_family(column: Column, family: Family, measure: Measure) -> float | None:
+def in_family(column: Column, family: Family, figure: Figure) -> float | None:
     """Return a family's median, None where it has no samples."""
-    found = values(of_family(column, family), measure)
+    found = values(of_family(column, family), figure)
     return median(found) if found else None
 
 
-def macro(column: Column, measure: Measure) -> float:
+def macro(column: Column, figure: Figure) -> float:
     """Return the mean over families of their median: the papers' macro mean."""
     groups = [of_family(column, family) for family in families(column)]
-    return fmean(median(values(group, measure)) for group in groups)
+    return fmean(median(values(group, figure)) for group in groups)
 
 
-def pooled_mat(column: Column) -> float:
-    """Return accepted tokens per drafted round over all rounds, as the papers average MAT."""
-    rounds = sum(sample.decoded.run.draft_rounds for sample in column)
-    return sum(sample.decoded.run.kept for sample in column) / rounds if rounds else 0.0
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A figure of a way: the quotient of two sums over its prompts, as the papers average.
+
+    parts gives a prompt's summands; unit is how the figure is written. A logarithmic measure sums
+    logarithms: its figure is a geometric mean, and two ways differ by a ratio.
+    """
+
+    parts: Callable[[Sample], tuple[float, float]]
+    unit: str = "{:.2f}"
+    logarithmic: bool = False
+
+    def of(self, column: Column) -> float:
+        """Return the figure of a way."""
+        found = self.estimate(column).value
+        return math.exp(found) if self.logarithmic else found
+
+    def text(self, column: Column) -> str:
+        """Return the figure of a way as text."""
+        return self.unit.format(self.of(column))
+
+    def estimate(self, column: Column) -> Estimate:
+        """Return the quotient, of logarithms where it is logarithmic, and its spread."""
+        return estimate([(s.prompt.module, self.parts(s)) for s in column], quotient)
+
+    def compare(self, first: Column, second: Column) -> Estimate:
+        """Return how far the first way's figure is above the second's, and its spread."""
+        rows = [(s.prompt.module, (*self.parts(s), 0.0, 0.0)) for s in first]
+        rows += [(s.prompt.module, (0.0, 0.0, *self.parts(s))) for s in second]
+        return estimate(rows, difference)
+
+    def margin(self, column: Column, share: float) -> float:
+        """Return what a share of a way's figure comes to, to be compared with differences."""
+        return math.log1p(share) if self.logarithmic else share * abs(self.of(column))
 
 
-def pooled_alpha(column: Column) -> float:
-    """Return alpha over all tested tokens."""
-    kept = sum(sample.decoded.run.kept for sample in column)
-    tested = kept + sum(sample.decoded.broken for sample in column)
-    return kept / tested if tested else 0.0
+SPEED = Measure(lambda sample: (math.log(speedup(sample)), 1.0), "{:.2f}x", logarithmic=True)
+MAT = Measure(lambda sample: (sample.decoded.run.kept, sample.decoded.run.draft_rounds))
+ALPHA = Measure(
+    lambda sample: (sample.decoded.run.kept, sample.decoded.run.kept + sample.decoded.broken)
+)
 
 
 def repeated(column: Column) -> float:
@@ -118,36 +136,3 @@ def survival(counts: Mapping[int, int], block: int, least: int = 1) -> list[floa
         reached[i] / reached[i - 1] if reached[i - 1] >= least else None
         for i in range(1, block + 1)
     ]
-
-
-def rate(counts: Mapping[int, int], before: range) -> float | None:
-    """Return accepted over tried of the draft tokens that have so many before them."""
-    tried = sum(rounds for kept, rounds in counts.items() for i in before if kept >= i)
-    held = sum(rounds for kept, rounds in counts.items() for i in before if kept > i)
-    return held / tried if tried else None
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Prompts on which the first way was higher, lower, and a sign test between them.
-
-    chance is the two-sided probability of so uneven a split among ways that are alike.
-    """
-
-    higher: int
-    lower: int
-    chance: float
-
-    @property
-    def is_higher(self) -> bool | None:
-        """True or False where the split is no accident, None where it may be one."""
-        return None if self.chance > _RISK else self.higher > self.lower
-
-
-def compare(first: Sequence[float], second: Sequence[float]) -> Comparison:
-    """Compare two ways on the same prompts; ties count for neither."""
-    higher = sum(a > b for a, b in zip(first, second, strict=True))
-    lower = sum(a < b for a, b in zip(first, second, strict=True))
-    n, few = higher + lower, min(higher, lower)
-    chance = min(1.0, 2 * sum(math.comb(n, i) for i in range(few + 1)) / 2**n)
-    return Comparison(higher, lower, chance)

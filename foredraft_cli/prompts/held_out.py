@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from tokenizers import Tokenizer
@@ -14,6 +14,8 @@ from deployments.config import model_path
 from foredraft.errors import ConfigError
 from foredraft.types import SamplingParams
 
+T = TypeVar("T")
+
 TEMPERATURES = (0.0, 0.8)
 PromptsOption = Annotated[
     Path | None,
@@ -21,6 +23,20 @@ PromptsOption = Annotated[
 ]
 
 _FILE = "models/embedded/heldout_prompts.jsonl"
+DEVELOPMENT = frozenset(
+    {
+        "click.termui",
+        "csv",
+        "graphlib",
+        "networkx.algorithms.cycles",
+        "networkx.generators.trees",
+        "numpy.polynomial.legendre",
+        "sched",
+        "sympy.combinatorics.partitions",
+        "textwrap",
+    }
+)
+"""The modules whose prompts settings are tried on; reports are on the others'."""
 
 
 def prompts(count: int, file: Path | None = None) -> list[str]:
@@ -39,10 +55,17 @@ def prompts(count: int, file: Path | None = None) -> list[str]:
     return spread(texts, count)
 
 
-def spread(texts: Sequence[str], count: int) -> list[str]:
-    """Return at most `count` of the texts, evenly over their order."""
-    count = min(count, len(texts))
-    return [texts[i * len(texts) // count] for i in range(count)]
+def rows(development: bool) -> list[dict[str, str]]:
+    """Return held-out prompts, {"id", "module", "text"}, of DEVELOPMENT's modules or the others."""
+    with open(model_path(_FILE), encoding="utf-8") as lines:
+        found: list[dict[str, str]] = [json.loads(line) for line in lines]
+    return [row for row in found if (row["module"] in DEVELOPMENT) == development]
+
+
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """Return at most `count` of the items, evenly over their order."""
+    count = min(count, len(items))
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def fitted(text: str, tokenizer: Tokenizer, max_len: int, max_tokens: int) -> tuple[int, ...]:

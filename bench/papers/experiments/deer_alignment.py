@@ -5,17 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
 from bench.compare.rows import median_interval
 from bench.papers import plots, theirs
 from bench.papers.alignment import Outcome, Setup, Variant, train_variants
-from bench.papers.claims import Claim, all_of, that
+from bench.papers.claims import Claim, above, every_above
 from bench.papers.experiment import Experiment
+from bench.papers.inference.bootstrap import Estimate, difference, estimate, quotient
 from bench.papers.report import Section, Table, number
-from bench.papers.stats import compare
 from foredraft_align.loop.objectives import Decaying, Deer
 from foredraft_cli.prompts import held_out
 
@@ -31,8 +30,9 @@ _POINTS = 24
 async def tables(experiment: Experiment) -> list[Section]:
     """Train each variant once, on the same texts; the sections share the drafters."""
     size = experiment.plan.ablation
-    texts = held_out.prompts(10_000)
-    training, asked = texts[::2], texts[1::2][: size.held_out]
+    training = [row["text"] for row in held_out.rows(development=True)]
+    rows = held_out.spread(held_out.rows(development=False), size.held_out)
+    asked, modules = [row["text"] for row in rows], [row["module"] for row in rows]
     repeated = [training[number % len(training)] for number in range(size.texts)]
     variants = {"I": _FIRST, "own": Variant(Decaying(), _BLOCK)}
     variants |= {_alpha(a): Variant(Deer(a, _REFINE_FROM), _BLOCK) for a in theirs.DEER_ALPHAS}
@@ -50,9 +50,9 @@ async def tables(experiment: Experiment) -> list[Section]:
         "texts. "
     )
     return [
-        _table_3(how, outcomes, both),
+        _table_3(how, outcomes, both, modules),
         _figure_6(experiment, how, outcomes),
-        _figure_8(experiment, how, blocks),
+        _figure_8(experiment, how, blocks, modules),
     ]
 
 
@@ -60,12 +60,13 @@ def _alpha(alpha: float) -> str:
     return f"I and II, alpha {alpha}"
 
 
-def _table_3(how: str, outcomes: Mapping[str, Outcome], both: Outcome) -> Section:
+def _table_3(
+    how: str, outcomes: Mapping[str, Outcome], both: Outcome, modules: Sequence[str]
+) -> Section:
     names = {"I": "stage I alone", _alpha(theirs.DEER_ALPHAS[0]): _alpha(theirs.DEER_ALPHAS[0])}
     names["own"] = "`decay`, soft labels (what `foredraft align` does by default)"
     rows = tuple((said, *_figures(outcomes[name])) for name, said in names.items())
     their = tuple((name, number(a), number(b)) for name, (a, b) in theirs.DEER_TABLE_3.items())
-    found = compare(both.mats, outcomes["I"].mats)
     return Section(
         "DEER Table 3: with and without stage II",
         how + f"Blocks of {_BLOCK}. Stage II takes the place of the last 30 % of stage I.",
@@ -73,16 +74,20 @@ def _table_3(how: str, outcomes: Mapping[str, Outcome], both: Outcome) -> Sectio
             Table(("trained by", *_HEAD), rows),
             Table(("their benchmark", "stage I", "I and II"), their, "Theirs, Qwen3-30B-A3B:"),
         ),
-        (
-            that(
-                "stage II lets more tokens be accepted",
-                ", ".join(f"{n} {a} to {b}" for n, (a, b) in theirs.DEER_TABLE_3.items()),
-                f"{fmean(outcomes['I'].mats):.2f} to {fmean(both.mats):.2f}; higher on "
-                f"{found.higher}, lower on {found.lower} of {len(both.mats)} texts",
-                found.is_higher,
-            ),
-        ),
+        _claims_3(outcomes["I"], both, modules),
         figures={name: list(each.mats) for name, each in outcomes.items()},
+    )
+
+
+def _claims_3(first: Outcome, both: Outcome, modules: Sequence[str]) -> tuple[Claim, ...]:
+    gains = [b - a for a, b in zip(first.mats, both.mats, strict=True)]
+    return (
+        above(
+            "stage II lets more tokens be accepted",
+            ", ".join(f"{n} {a} to {b}" for n, (a, b) in theirs.DEER_TABLE_3.items()),
+            f"{fmean(first.mats):.2f} to {fmean(both.mats):.2f}",
+            _mean(modules, gains),
+        ),
     )
 
 
@@ -98,53 +103,76 @@ def _figure_6(experiment: Experiment, how: str, outcomes: Mapping[str, Outcome])
         (str(alpha), number(drift(_second(each.losses))), *_figures(each))
         for alpha, each in by_alpha.items()
     )
-    drifts = [drift(_second(each.losses)) for each in by_alpha.values()]
+    losses = [_second(each.losses) for each in by_alpha.values()]
     return Section(
         "DEER Fig. 6: the weight's base alpha",
         how + "Drift is the mean loss of stage II's last fifth over that of its first; above 1 it "
         "rises. The loss here is divided by the sum of its weights.",
         (Table(("alpha", "drift", *_HEAD), rows),),
-        (_stable(drifts),),
+        (_stable(losses),),
         (file.name,),
         {str(alpha): list(each.losses) for alpha, each in by_alpha.items()},
     )
 
 
-def _stable(drifts: Sequence[float]) -> Claim:
-    first, middle, last = drifts
-    return all_of(
+def _stable(losses: Sequence[Sequence[float]]) -> Claim:
+    """Return the claim on three alphas' losses of stage II, in nats a step."""
+    first, middle, last = map(_fifths, losses)
+    return every_above(
         "the loss falls with alpha 1.01, rises slightly with 1.02 and diverges with 1.05",
         "drawn in Fig. 6",
-        f"drift {first:.2f}, {middle:.2f} and {last:.2f}",
-        (first < 1, middle > 1, last > middle),
+        "drift " + ", ".join(f"{drift(each):.2f}" for each in losses),
+        [
+            estimate(_steps(first), lambda sums: 1 - quotient(sums)),
+            estimate(_steps(middle), lambda sums: quotient(sums) - 1),
+            estimate(_steps(last, middle), difference),
+        ],
     )
 
 
-def _figure_8(experiment: Experiment, how: str, blocks: Mapping[int, Outcome]) -> Section:
+def _steps(*fifths: tuple[Sequence[float], Sequence[float]]) -> list[tuple[str, Sequence[float]]]:
+    """Return for each step of a fifth the losses of the last fifth and of the first."""
+    pairs = [zip(late, early, strict=True) for early, late in fifths]
+    rows = zip(*pairs, strict=True)
+    return [(str(step), [loss for pair in row for loss in pair]) for step, row in enumerate(rows)]
+
+
+def _mean(modules: Sequence[str], values: Sequence[float]) -> Estimate:
+    """Return the mean over texts, whose modules are given."""
+    return estimate(
+        [(module, (value, 1.0)) for module, value in zip(modules, values, strict=True)], quotient
+    )
+
+
+def _figure_8(
+    experiment: Experiment, how: str, blocks: Mapping[int, Outcome], modules: Sequence[str]
+) -> Section:
     file = experiment.plot("deer_figure8")
     means = {block: fmean(each.mats) for block, each in blocks.items()}
     plots.lines(file, {"here": dict(means)}, ("block length, tokens", "MAT"))
     rows = tuple((str(block), *_figures(each)) for block, each in blocks.items())
-    first, *_, last = blocks.values()
-    found = compare(last.mats, first.mats)
-    values = list(means.values())
-    growth = [b - a for a, b in pairwise(values)]
-    listed = ", ".join(f"{block}: {mean:.2f}" for block, mean in means.items())
     return Section(
         "DEER Fig. 8: block length",
         how + "Each drafter is trained, and drafts, in blocks of one length; both stages, alpha "
         f"{theirs.DEER_ALPHAS[0]}.",
         (Table(("block", *_HEAD), rows),),
-        (
-            all_of(
-                "longer blocks let more tokens be accepted, and ever fewer more",
-                "drawn in Fig. 8, blocks of 4 to 32",
-                f"{listed}; 32 against 4: higher on {found.higher}, lower on {found.lower} texts",
-                (found.is_higher, growth[-1] < growth[0]),
-            ),
-        ),
+        _claims_8(blocks, modules),
         (file.name,),
         {str(block): asdict(each) for block, each in blocks.items()},
+    )
+
+
+def _claims_8(blocks: Mapping[int, Outcome], modules: Sequence[str]) -> tuple[Claim, ...]:
+    shortest, short, *_, long, longest = (each.mats for each in blocks.values())
+    gains = [b - a for a, b in zip(shortest, longest, strict=True)]
+    bends = [(b - a) - (d - c) for a, b, c, d in zip(shortest, short, long, longest, strict=True)]
+    return (
+        every_above(
+            "longer blocks let more tokens be accepted, and ever fewer more",
+            "drawn in Fig. 8, blocks of 4 to 32",
+            ", ".join(f"{block}: {fmean(each.mats):.2f}" for block, each in blocks.items()),
+            [_mean(modules, gains), _mean(modules, bends)],
+        ),
     )
 
 
@@ -164,8 +192,13 @@ def _second(losses: Sequence[float]) -> Sequence[float]:
 
 def drift(losses: Sequence[float]) -> float:
     """Return the mean of the last fifth over that of the first."""
+    early, late = _fifths(losses)
+    return fmean(late) / fmean(early)
+
+
+def _fifths(losses: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
     fifth = max(1, len(losses) // 5)
-    return fmean(losses[-fifth:]) / fmean(losses[:fifth])
+    return losses[:fifth], losses[-fifth:]
 
 
 def _curve(losses: Sequence[float]) -> dict[int, float | None]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bench.papers import plots, theirs
-from bench.papers.claims import Claim, all_of, that
+from bench.papers.claims import Claim, above, higher
 from bench.papers.experiment import Experiment
+from bench.papers.inference.bootstrap import Estimate, Floats, difference, estimate
 from bench.papers.report import Section, Table, number, percent
-from bench.papers.stats import accepted, at_least, pooled_mat, rate, repeated, survival
-from bench.papers.ways import Column
+from bench.papers.stats import MAT, Measure, accepted, at_least, repeated, survival
+from bench.papers.ways import Column, Sample
 
 # A share of fewer rounds is not drawn.
 _LEAST_ROUNDS = 10
@@ -25,7 +26,7 @@ def section(
     """Return what accepted lengths say, of the runs of Tables 1 and 2 by temperature.
 
     blocks has the ways to tell of and the longest path of each; rivals are DEER's way and the
-    autoregressive one, which the claims compare at temperature 0.
+    autoregressive one of as many tokens, which the claims compare at temperature 0.
     """
     columns = {
         f"{name}, temperature {temperature}": (by_way[name], block)
@@ -40,13 +41,13 @@ def section(
             str(block),
             str(max(accepted(column), default=0)),
             percent(at_least(accepted(column), theirs.DEER_LONG)),
-            number(pooled_mat(column)),
+            number(MAT.of(column)),
             percent(repeated(column)),
         )
         for name, (column, block) in columns.items()
     )
     head = ("way here", "block", "longest accepted", "rounds of 8 and more", "MAT", "repetition")
-    deer, rival = (accepted(runs["0"][name]) for name in rivals)
+    deer, rival = (runs["0"][name] for name in rivals)
     return Section(
         "DEER Table 4, Fig. 4 and Fig. 7: accepted lengths",
         "From the runs of Tables 1 and 2, all families. Their block is 32 tokens. The last length "
@@ -54,7 +55,7 @@ def section(
         "has the share accepted at each position of the drafts accepted so far: what a drafter "
         "that builds on its own earlier tokens should lose with depth.",
         (Table(head, rows), _their_table()),
-        _claims((deer, blocks[rivals[0]]), (rival, blocks[rivals[1]])),
+        _claims(deer, rival, blocks[rivals[0]]),
         files,
         {name: dict(sorted(found.items())) for name, (found, _) in counts.items()},
     )
@@ -101,35 +102,86 @@ def _their_table() -> Table:
     return Table(head, rows, "Theirs:")
 
 
-def _claims(deer: tuple[Counter[int], int], rival: tuple[Counter[int], int]) -> tuple[Claim, ...]:
-    counts, block = deer
-    longest, rivals_longest = max(counts, default=0), max(rival[0], default=0)
-    long = at_least(counts, theirs.DEER_LONG)
-    third = block // 3
-    early, late = rate(counts, range(third)), rate(counts, range(block - third, block))
+def _claims(deer: Column, rival: Column, block: int) -> tuple[Claim, ...]:
+    """Return what is said of accepted lengths; both ways draft so many tokens."""
+    printed = ", ".join(f"{name} {d}, EAGLE-3 {e}" for name, (e, d) in theirs.DEER_TABLE_4.items())
+    long, ends = _LONG.estimate(deer), _last_against_before(deer, block)
+    falls, rivals_falls = _by_depth(deer, block), _by_depth(rival, block)
+    less = estimate([*_depths(deer, block), *_depths(rival, block, 4)], _difference_of_differences)
     return (
-        all_of(
-            "whole blocks are accepted, longer than any autoregressive draft",
-            ", ".join(f"{name} {d}, EAGLE-3 {e}" for name, (e, d) in theirs.DEER_TABLE_4.items()),
-            f"{longest} of {block}, autoregressive {rivals_longest} of {rival[1]}",
-            (longest == block, longest > rivals_longest),
+        higher(
+            f"drafts of {theirs.DEER_LONG} tokens and more are accepted more often than "
+            "autoregressive ones",
+            f"longest: {printed}",
+            deer,
+            rival,
+            _LONG,
         ),
-        that(
+        above(
             f"over {theirs.DEER_LONG_SHARE:.0%} of rounds accept {theirs.DEER_LONG} tokens or more",
             ", ".join(f"{name} {share:.1%}" for name, share in theirs.DEER_LONG_SHARES.items()),
-            f"{long:.1%}",
-            long > theirs.DEER_LONG_SHARE,
+            f"{long.value:.1%}",
+            long,
+            theirs.DEER_LONG_SHARE,
         ),
-        that(
-            "the last length is more frequent than the one before it (resurgence)",
+        above(
+            "the last token of a block is accepted more often than those before it (resurgence)",
             "drawn in Fig. 7",
-            f"{counts[block]} rounds of {block} tokens, {counts[block - 1]} of {block - 1}",
-            counts[block] > counts[block - 1],
+            f"{ends.value:+.2f}, of drafts accepted so far, against the block's second half",
+            ends,
         ),
-        that(
+        above(
             "acceptance does not fall with depth",
             "argued in Sec. 3.2",
-            f"{number(early)} over the first third of positions, {number(late)} over the last",
-            None if early is None or late is None else late >= early,
+            f"{falls.value:+.2f} from the first third of positions to the last",
+            falls,
+        ),
+        above(
+            "it falls less with depth than autoregressive drafting's",
+            "argued in Sec. 3.2",
+            f"{falls.value:+.2f} against {rivals_falls.value:+.2f}",
+            less,
         ),
     )
+
+
+def _rounds(sample: Sample, least: int) -> int:
+    return sum(rounds for kept, rounds in sample.decoded.accepted.items() if kept >= least)
+
+
+_LONG = Measure(
+    lambda sample: (_rounds(sample, theirs.DEER_LONG), _rounds(sample, 0)), unit="{:.1%}"
+)
+
+
+def _tested(sample: Sample, before: range) -> tuple[float, float]:
+    """Return of tokens with so many accepted before them how many were accepted and tried."""
+    held = sum(_rounds(sample, i + 1) for i in before)
+    return float(held), float(sum(_rounds(sample, i) for i in before))
+
+
+def _last_against_before(column: Column, block: int) -> Estimate:
+    last, others = range(block - 1, block), range(block // 2, block - 1)
+    rows = [(s.prompt.module, (*_tested(s, last), *_tested(s, others))) for s in column]
+    return estimate(rows, difference)
+
+
+def _by_depth(column: Column, block: int) -> Estimate:
+    return estimate(_depths(column, block), lambda sums: difference(sums[..., :4]))
+
+
+def _depths(column: Column, block: int, at: int = 0) -> list[tuple[str, Sequence[float]]]:
+    """Return each prompt's summands for the last and the first third, from column `at` of 8 on."""
+    third = block // 3
+    early, late = range(third), range(block - third, block)
+    zeros = (0.0,) * 4
+    rows: list[tuple[str, Sequence[float]]] = []
+    for sample in column:
+        found = (*_tested(sample, late), *_tested(sample, early))
+        rows.append((sample.prompt.module, (*zeros, *found) if at else (*found, *zeros)))
+    return rows
+
+
+def _difference_of_differences(sums: Floats) -> Floats:
+    found: Floats = difference(sums[..., :4]) - difference(sums[..., 4:])
+    return found

@@ -8,11 +8,11 @@ from typing import Any
 
 from bench.papers import plots, theirs
 from bench.papers.alternate import alternate, limited
-from bench.papers.claims import Claim, fastest_inside, grows, higher, peak, printed, that
+from bench.papers.claims import Claim, grows, higher, highest, levels_off, peaks_inside, printed
 from bench.papers.experiment import Experiment, raw, sweep_table, their_table
 from bench.papers.report import Section
 from bench.papers.settings import ADL, SEARCH, K, fixed
-from bench.papers.stats import compare, mat, pooled_mat, speedup, values
+from bench.papers.stats import MAT, SPEED, speedup, values
 from bench.papers.ways import Column, Way
 
 _ADL = "ADL"
@@ -51,27 +51,16 @@ async def table_5(experiment: Experiment) -> list[Section]:
 
 def _claims_5(columns: dict[str, Column], by_length: dict[str, Column]) -> tuple[Claim, ...]:
     adl, table = columns[_ADL], theirs.DIFFUSPEC_TABLE_5
-    best_speed, best_mat = peak(by_length, speedup), peak(by_length, mat)
     fixed_lengths = {name: figure for name, figure in table.items() if name != _ADL}
     return (
-        grows("MAT grows with k", printed(mat, fixed_lengths), by_length, mat),
-        fastest_inside(
-            "speed peaks before the longest block", printed(speedup, fixed_lengths), by_length
+        grows("MAT grows with k", printed(MAT, fixed_lengths), by_length, MAT),
+        peaks_inside(
+            "speed peaks before the longest block", printed(SPEED, fixed_lengths), by_length, SPEED
         ),
-        higher(
-            f"ADL is faster than the best fixed length (here {best_speed})",
-            printed(speedup, table),
-            adl,
-            by_length[best_speed],
-            speedup,
+        highest(
+            "ADL is faster than any fixed length", printed(SPEED, table), adl, by_length, SPEED
         ),
-        higher(
-            f"ADL accepts more than any fixed length (here {best_mat})",
-            printed(mat, table),
-            adl,
-            by_length[best_mat],
-            mat,
-        ),
+        highest("ADL accepts more than any fixed length", printed(MAT, table), adl, by_length, MAT),
     )
 
 
@@ -139,38 +128,31 @@ async def _search(
 def _panel(knob: str, columns: dict[str, Column]) -> plots.Sweep:
     settings = [name.rsplit("=", 1)[-1] for name in columns]
     speeds = [median(values(column, speedup)) for column in columns.values()]
-    return plots.Sweep(knob, settings, [pooled_mat(c) for c in columns.values()], speeds)
+    return plots.Sweep(knob, settings, [MAT.of(c) for c in columns.values()], speeds)
 
 
 def _claims_steps(columns: dict[str, Column], table: dict[str, theirs.Figure]) -> tuple[Claim, ...]:
     first, *_, last = columns
     return (
-        grows("more denoising steps raise MAT", printed(mat, table), columns, mat),
+        grows("more denoising steps raise MAT", printed(MAT, table), columns, MAT),
         higher(
             f"more denoising steps cost speed ({first} against {last})",
-            printed(speedup, table),
+            printed(SPEED, table),
             columns[first],
             columns[last],
-            speedup,
+            SPEED,
         ),
     )
 
 
 def _claim_peak(knob: str, columns: dict[str, Column], peaks: tuple[float, ...]) -> Claim:
-    """Return the claim that MAT rises up to the paper's setting and no further.
-
-    The setting is the nearest one tried. It fails where the first setting accepts more than it, or
-    the last one does, by the sign test.
-    """
+    """Return the claim that MAT rises to the paper's setting, or the nearest one, no further."""
     names = {float(name.rsplit("=", 1)[-1]): name for name in columns}
-    near = [names[min(names, key=lambda setting: abs(setting - each))] for each in peaks]
-    best = values(columns[peak({name: columns[name] for name in near}, mat)], mat)
-    first, *_, last = columns
-    rises = compare(best, values(columns[first], mat)).is_higher
-    goes_on = compare(values(columns[last], mat), best).is_higher
-    return that(
+    near = {names[min(names, key=lambda setting: abs(setting - each))] for each in peaks}
+    return levels_off(
         f"more {knob} raises MAT up to a point, not beyond",
         "best at " + " to ".join(f"{each:g}" for each in peaks),
-        ", ".join(f"{name}: {median(values(columns[name], mat)):.2f}" for name in columns),
-        False if goes_on or rises is False else rises,
+        columns,
+        sorted(near),
+        MAT,
     )

@@ -31,6 +31,11 @@ class Prompt:
     source: str
     text: str
 
+    @property
+    def module(self) -> str:
+        """The module whose code it is: source is that and a number."""
+        return self.source.rpartition("-")[0] or self.source
+
 
 # Characters, about 20 tokens: less is no context.
 _SHORTEST = 60

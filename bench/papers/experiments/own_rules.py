@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from bench.papers.alternate import alternate, limited
-from bench.papers.claims import Claim, all_of, beats, higher, that
+from bench.papers.claims import Claim, exactly, higher, within_each
 from bench.papers.experiment import Experiment, drafted_per_round, raw
 from bench.papers.report import Section, Table, number, percent, times
 from bench.papers.settings import K, fixed
-from bench.papers.stats import mat, pooled_mat, repeated, same_tokens, speedup, values
+from bench.papers.stats import MAT, SPEED, repeated, same_tokens, speedup, values
 from bench.papers.ways import Column, Promise, Way
 
 _NODES = 31
@@ -55,7 +56,7 @@ async def rules(experiment: Experiment) -> list[Section]:
     by_temperature: dict[float, Columns] = {}
     for temperature in (0.0, *_TEMPERATURES):
         used = [ways[name] for name in _GREEDY] if temperature == 0 else list(ways.values())
-        found = await alternate(pair, prompts, used, temperature, plan.sweep.tokens)
+        found = await alternate(pair, prompts, used, temperature, plan.sweep.tokens, plan.seeds)
         by_temperature[temperature] = found
     drawn = {t: by_temperature[t] for t in _TEMPERATURES}
     return [
@@ -87,7 +88,7 @@ def _by_rule(ways: dict[str, Way], drawn: dict[float, Columns]) -> Table:
     rows = []
     for name, way in ways.items():
         columns = [by_way[name] for by_way in drawn.values()]
-        cells = [f"{pooled_mat(c):.2f} / {times(median(values(c, speedup)))}" for c in columns]
+        cells = [f"{MAT.of(c):.2f} / {times(median(values(c, speedup)))}" for c in columns]
         together = [sample for column in columns for sample in column]
         same = same_tokens(together, way.promise, min(drawn))
         rows.append((name, *cells, percent(repeated(together)), same))
@@ -95,24 +96,20 @@ def _by_rule(ways: dict[str, Way], drawn: dict[float, Columns]) -> Table:
 
 
 def _rule_claims(drawn: dict[float, Columns]) -> tuple[Claim, ...]:
-    mats = ", ".join(
-        f"at {t:g}: {pooled_mat(c[_TREE]):.2f} and {pooled_mat(c[_REJECTION]):.2f}"
-        for t, c in drawn.items()
-    )
     coupled = [name for name, options in _WAYS.items() if "acceptance" not in options]
     return (
-        all_of(
+        within_each(
             f"`coupled` on a tree of {_NODES} nodes accepts at least as much as `rejection` on a "
             "path",
             "-",
-            mats,
-            (pooled_mat(c[_TREE]) >= pooled_mat(c[_REJECTION]) for c in drawn.values()),
+            {f"at {t:g}": (c[_TREE], c[_REJECTION]) for t, c in drawn.items()},
+            MAT,
         ),
-        all_of(
+        exactly(
             "`coupled` gives plain decoding's tokens, on paths and trees",
             "-",
             "every text compared",
-            (
+            all(
                 same_tokens(columns[name], Promise.TOKENS, t) == "100%"
                 for t, columns in drawn.items()
                 for name in coupled
@@ -151,7 +148,7 @@ def _greedy_table(columns: Columns) -> Table:
         rows.append(
             (
                 name,
-                number(pooled_mat(column)),
+                number(MAT.of(column)),
                 times(median(values(column, speedup))),
                 number(drafted_per_round(column)),
                 number(drafting),
@@ -165,8 +162,8 @@ def _greedy_table(columns: Columns) -> Table:
 
 def _greedy_claims(columns: Columns) -> tuple[Claim, ...]:
     return (
-        higher("a tree accepts more than path search", "-", columns[_TREE], columns[_CPS], mat),
-        higher("path search accepts more than argmax", "-", columns[_CPS], columns[_ARGMAX], mat),
+        higher("a tree accepts more than path search", "-", columns[_TREE], columns[_CPS], MAT),
+        higher("path search accepts more than argmax", "-", columns[_CPS], columns[_ARGMAX], MAT),
         _pays_off("a tree's tokens turn into time", columns[_TREE], columns[_CPS]),
         _pays_off("path search's tokens turn into time", columns[_CPS], columns[_ARGMAX]),
     )
@@ -178,7 +175,8 @@ def _pays_off(text: str, more: Column, less: Column) -> Claim:
     for column in (more, less):
         drafting, verifying = _round_ms(column)
         listed.append(
-            f"{times(median(values(column, speedup)))} with {pooled_mat(column) + 1:.2f} tokens "
+            f"{times(median(values(column, speedup)))} with {MAT.of(column) + 1:.2f} tokens "
             f"for {drafting + verifying:.1f} ms of compute"
         )
-    return that(text, "-", " against ".join(listed), beats(more, less, speedup))
+    claim = higher(text, "-", more, less, SPEED)
+    return replace(claim, ours=f"{' against '.join(listed)}; {claim.ours}")

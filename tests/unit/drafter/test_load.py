@@ -48,6 +48,22 @@ def test_every_strategy_drafts_the_same_block_again(folder, dtype, strategy, tem
     assert engine.sessions == 2
 
 
+def test_without_edges_a_slot_does_not_depend_on_the_token_before(folder):
+    """Changing the sampling changes what is drawn at a slot, not the next slot's distribution."""
+
+    def q(edges, seed):
+        engine = load_engine(DrafterConfig(model=folder, dtype="float32", edges=edges))
+        sampling = SamplingParams(temperature=1.5, seed=seed)
+        handle, _ = engine.open(DraftOpen("s", PREFIX, sampling, Proposal.SAMPLED, 60))
+        [block] = engine.propose([(handle, asking("s", PREFIX, 8, 4))])
+        return block.tokens, block.q
+
+    alone = [q(False, seed) for seed in range(4)]
+    assert len({tokens for tokens, _ in alone}) > 1
+    assert len({qs[1] for _, qs in alone}) == 1
+    assert len({qs[1] for _, qs in (q(True, seed) for seed in range(4))}) > 1
+
+
 def write_manifest(folder, change=""):
     files = [*folder.iterdir(), folder.parent / "tokenizer" / "tokenizer.json"]
     digests = {

@@ -7,8 +7,7 @@ import pytest
 
 from bench.papers import alignment
 from bench.papers.alignment import Setup, Variant, train_variants
-from bench.papers.claims import Verdict
-from bench.papers.experiments.deer_alignment import _stable, drift
+from bench.papers.experiments.deer_alignment import drift
 from foredraft_align.data.store import Store
 from foredraft_align.loop.objectives import Decaying, Deer
 from tests.support.checkpoints import write_target
@@ -41,5 +40,3 @@ def test_variants_are_trained_on_the_same_texts(
 def test_a_rising_loss_is_a_drift_above_one() -> None:
     assert drift([2.0] * 5 + [1.0] * 5) == 0.5
     assert drift([1.0]) == 1
-    assert _stable([0.9, 1.1, 1.5]).verdict is Verdict.HOLDS
-    assert _stable([0.9, 0.9, 0.9]).verdict is Verdict.FAILS
