@@ -257,6 +257,7 @@ def papers(
     only: Annotated[
         str | None, typer.Option(help="One table, to be measured again for the report in `out`.")
     ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the report in `out`.")] = False,
     config: ConfigOption = EMBEDDED_FILE,
 ) -> None:
     """Repeat the papers' experiments in this process; write a report, its summary and plots."""
@@ -271,7 +272,8 @@ def papers(
     if only not in (None, *TABLES):
         raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
     plan = QUICK if quick else FULL
-    asyncio.run(run(read(config).application.args, plan, out, _machine(), typer.echo, only))
+    args = read(config).application.args
+    asyncio.run(run(args, plan, out, _machine(), typer.echo, only, resume))
 
 
 def _report(name: str, table: str, found: dict[str, Any], json_file: Path | None) -> None:

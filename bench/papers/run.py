@@ -57,26 +57,27 @@ async def run(
     machine: Mapping[str, str],
     tell: Callable[[str], None],
     only: str | None = None,
+    resume: bool = False,
 ) -> None:
     """Measure everything, telling of each table; the report is written anew after every one.
 
     machine says where and when, as the report's head and its JSON file have it. With `only`, one of
-    TABLES is measured, and takes its place in the report that the folder holds.
+    TABLES is measured, and takes its place in the report that the folder holds; with `resume`,
+    those are that it lacks.
     """
     rows = held_out.rows(development=False)
     prompts, many = select(rows, plan.per_family), select(rows, plan.lengths_per_family)
-    sections = {} if only is None else _read(folder, plan)
+    sections = _read(folder, plan) if only or resume else {}
+    missing = [title for title in TABLES if title not in sections] if resume else list(TABLES)
     began = time.monotonic()
     async with engines(config) as loaded:
         peers = Transformers(str(config.verifier.service.model), loaded.eos)
         where = {**machine, "numerics": loaded.target.numerics}
-        for title, measure in TABLES.items():
-            if only not in (None, title):
-                continue
+        for title in [only] if only else missing:
             started = time.monotonic()
             async with AsyncExitStack() as stack:
                 pair = Pair(loaded, config, stack)
-                found = await measure(Experiment(pair, peers, prompts, many, plan, folder))
+                found = await TABLES[title](Experiment(pair, peers, prompts, many, plan, folder))
             sections[title] = found
             _write(folder, plan, where, prompts, sections)
             claims = tally([section.claims for section in found])
@@ -85,11 +86,14 @@ async def run(
 
 
 def _read(folder: Path, plan: Plan) -> dict[str, list[Section]]:
-    """Return a report's sections by table; raise ConfigError if there is no report."""
+    """Return a report's sections by table; raise ConfigError if there is none of this plan."""
     try:
-        tables = json.loads((folder / f"{plan.report}.json").read_text())["tables"]
+        report = json.loads((folder / f"{plan.report}.json").read_text())
+        tables, measured = report["tables"], report["plan"]
     except (OSError, ValueError, KeyError):
-        raise ConfigError("the folder holds no report to put the table in", param="out") from None
+        raise ConfigError("the folder holds no report to go on with", param="out") from None
+    if measured != json.loads(json.dumps(asdict(plan))):
+        raise ConfigError("the folder's report is of another plan", param="out")
     return {title: from_json(found) for title, found in tables.items()}
 
 

@@ -34,8 +34,9 @@ _SERVICES = ("verifier", "drafter")
 # What sessions hold, of each service's gauges.
 _HELD = ("sessions", "kv_used", "streams", "queue")
 _SETTLE_S = 60.0
-# Load without faults before memory is first read: a process that has served nothing holds less.
-_WARM_S = 40.0
+# Seconds of load without faults for each minute with them, before memory is first read: a process
+# that has served nothing holds less.
+_WARM_S = 6.0
 
 
 @app.command()
@@ -86,7 +87,7 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
     def work(until: float) -> list[Coroutine[Any, Any, None]]:
         return [load.run(until, Random(random.random())) for _ in range(clients)]
 
-    await asyncio.gather(*work(time.monotonic() + min(_WARM_S, 60 * minutes)))
+    await asyncio.gather(*work(time.monotonic() + _WARM_S * minutes))
     await _leaked(counts)
     before = memory_mib()
     until = time.monotonic() + 60 * minutes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from bench.papers.stats import (
     survival,
 )
 from bench.papers.ways import Column, Decoded, Promise, Way
+from foredraft.errors import ConfigError
 from tests.support.papers import sample
 
 
@@ -158,3 +160,11 @@ def test_a_quick_report_replaces_no_full_one(tmp_path: Path) -> None:
     assert run._read(tmp_path, FULL) == run._read(tmp_path, QUICK) == {table: [section]}
     summary = (tmp_path / "papers_summary.md").read_text()
     assert "## Title" in summary and "it is faster" in summary and "How." not in summary
+
+
+def test_a_report_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
+    run._write(tmp_path, QUICK, {}, [], {})
+    with pytest.raises(ConfigError, match="another plan"):
+        run._read(tmp_path, replace(QUICK, tokens=7))
+    with pytest.raises(ConfigError, match="no report"):
+        run._read(tmp_path, FULL)
