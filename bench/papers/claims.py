@@ -197,6 +197,11 @@ def every_above(
     return Claim(text, theirs, ours, found.evidence)
 
 
+def alike_each(text: str, theirs: str, ours: str, logs: Sequence[Estimate]) -> Claim:
+    """Return the claim that no logarithm of a ratio is further from 0 than MARGIN allows."""
+    return Claim(text, theirs, ours, alike(logs, math.log1p(MARGIN)))
+
+
 def exactly(text: str, theirs: str, ours: str, holds: bool) -> Claim:
     """Return a claim on every case there is: one that differs contradicts it."""
     return Claim(text, theirs, ours, counted(holds))

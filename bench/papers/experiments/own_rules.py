@@ -96,6 +96,7 @@ def _by_rule(ways: dict[str, Way], drawn: dict[float, Columns]) -> Table:
 
 
 def _rule_claims(drawn: dict[float, Columns]) -> tuple[Claim, ...]:
+    first, *_, last = drawn.values()
     coupled = [name for name, options in _WAYS.items() if "acceptance" not in options]
     return (
         within_each(
@@ -103,6 +104,13 @@ def _rule_claims(drawn: dict[float, Columns]) -> tuple[Claim, ...]:
             "path",
             "-",
             {f"at {t:g}": (c[_TREE], c[_REJECTION]) for t, c in drawn.items()},
+            MAT,
+        ),
+        higher(
+            "sampled drafts are accepted less at a higher temperature (SpecDiff App. E)",
+            "argued in App. E: q is over-confident",
+            first[_REJECTION],
+            last[_REJECTION],
             MAT,
         ),
         exactly(

@@ -8,6 +8,7 @@ from bench.papers import plots, theirs
 from bench.papers.alternate import alternate, limited
 from bench.papers.claims import Claim, even, grows_each, higher, peaks_below
 from bench.papers.experiment import Experiment, raw
+from bench.papers.experiments.specdiff_analysis import analysis, by_task
 from bench.papers.report import Section, Table, number, percent, times
 from bench.papers.settings import K, fixed
 from bench.papers.stats import (
@@ -83,7 +84,8 @@ async def table_4(experiment: Experiment) -> list[Section]:
             (Table(head, rows), _their_table_4()),
             _claims_4(columns[_WITH], columns[_WITHOUT], behind),
             figures=raw(columns),
-        )
+        ),
+        by_task(columns[_WITHOUT], K),
     ]
 
 
@@ -186,7 +188,8 @@ async def figure_2(experiment: Experiment) -> list[Section]:
             _claims(columns),
             (path.name,),
             raw(found),
-        )
+        ),
+        analysis({gamma: columns[gamma, 1] for gamma in gammas[1]}),
     ]
 
 
