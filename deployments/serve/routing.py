@@ -83,17 +83,22 @@ class PinnedReplicas(Generic[Req, Str]):
         raise failure
 
     async def _address(self, full: set[str]) -> str:
-        """Return the address of a replica that is neither lost nor full, if Serve knows of one."""
+        """Return the address of a replica that is neither lost nor full, if Serve knows of one.
+
+        Else of one that was lost longest ago.
+        """
         for address, client in tuple(self._clients.items()):
             if client.lost:
                 self._avoid(address, client)
         now = self._clock()
         self._lost = {address: until for address, until in self._lost.items() if until > now}
+        picked: set[str] = set()
         for _ in range(_PICKS):
             address = await self._choose()
             if address not in full and address not in self._lost:
-                break
-        return address
+                return address
+            picked.add(address)
+        return min(picked, key=lambda each: (each in full, self._lost.get(each, now)))
 
     def _avoid(self, address: str, client: Client[Req, Str]) -> None:
         """Leave a replica alone for a while, and connect anew after that."""

@@ -93,3 +93,13 @@ async def test_a_replica_whose_connection_is_lost_is_passed_over_and_connected_t
     cluster.stalled.clear()
     cluster.now += 60
     assert await replicas.open("s") == "s on a"
+
+
+async def test_of_replicas_that_were_all_lost_the_first_one_may_be_back() -> None:
+    cluster = Cluster(["a", "b"] * 20)
+    replicas = cluster.replicas()
+    assert await replicas.open("s") == "s on a"
+    for lost, other in (("a", "b"), ("b", "a"), ("a", "b")):
+        cluster.stalled = {lost}
+        cluster.now += 1
+        assert await replicas.open("s") == f"s on {other}"
