@@ -272,6 +272,8 @@ def papers(
     if only not in (None, *TABLES):
         raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
     plan = QUICK if quick else FULL
+    if config != EMBEDDED_FILE:
+        plan = replace(plan, pair=f"_{config.stem}")
     args = read(config).application.args
     asyncio.run(run(args, plan, out, _machine(), typer.echo, only, resume))
 

@@ -19,7 +19,7 @@ from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
 from drafter_service.models.port import DiffusionLM
-from foredraft.types import Acceptance, SamplingParams
+from foredraft.types import Acceptance, DraftOpen, DraftOpened, Proposal, SamplingParams
 from orchestrator.config import NgramConfig, OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
@@ -44,23 +44,32 @@ _PATIENT = {"draft_deadline_ms": 10_000.0, "drafter_timeout_s": 20.0}
 class Pair:
     """One verifier, the drafter as it is served, and others of its model opened for a table.
 
-    stack closes those.
+    stack closes those. block is how many tokens its paths have at most. With text_alone the drafter
+    needs nothing but text, so that it can draft behind its own drafts.
     """
 
-    def __init__(self, loaded: Engines, config: ForedraftConfig, stack: AsyncExitStack) -> None:
+    def __init__(
+        self,
+        loaded: Engines,
+        config: ForedraftConfig,
+        opened: DraftOpened,
+        stack: AsyncExitStack,
+    ) -> None:
         self._loaded, self._stack = loaded, stack
         self._drafter_config, self._verifier_config = (
             config.drafter.service,
             config.verifier.service,
         )
         self.target = self._verifier_config.model
+        self.block = opened.max_draft_tokens
+        self.text_alone = not opened.model.features_hash
         self._models: tuple[DiffusionLM, PagedModel] | None = None
         self._config = config.orchestrator.model_copy(update=_PATIENT | {"ngram": NgramConfig()})
         self.plain = self.way("plain", enabled=False)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return a text's tokens."""
-        return tuple(self._loaded.tokenizer.encode(text).ids)
+        return tuple(self._loaded.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def models(self) -> tuple[DiffusionLM, PagedModel]:
         """Return drafter and target as bare models, a second copy of each."""
@@ -143,6 +152,14 @@ def _spent(event: StepEvent) -> Spent:
         stats.draft_wait_s,
         stats.verify_s,
     )
+
+
+async def opened_by(drafter: DrafterPort) -> DraftOpened:
+    """Return what a drafter says of itself to a session that wants paths."""
+    request = DraftOpen("papers", (1,), SamplingParams(), Proposal.ARGMAX, 64)
+    stream = await drafter.open(request)
+    await stream.close()
+    return stream.opened
 
 
 @asynccontextmanager

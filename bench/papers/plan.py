@@ -31,7 +31,7 @@ class Plan:
     lengths_per_family are those of the table whose claims compare families by a few percent. The
     peers of `transformers` are several times slower than anything else, so they get fewer. lengths,
     steps and the knobs are what the sweeps go through; batches are sessions at once; seeds are a
-    prompt's above temperature 0.
+    prompt's above temperature 0; pair ends the report's name where it is not the embedded pair's.
     """
 
     name: str
@@ -54,12 +54,18 @@ class Plan:
     coupling_draws: int
     ablation: AblationSize
     seeds: int = 1
+    pair: str = ""
     batches: tuple[int, ...] = (1, 2, 4, 8, 16)
 
     @property
     def report(self) -> str:
         """What its report's files are called: none replaces that of another plan."""
-        return "papers" if self.name == "full" else f"papers_{self.name}"
+        quick = "" if self.name == "full" else f"_{self.name}"
+        return f"papers{quick}{self.pair}"
+
+    def draft_lengths(self, block: int) -> tuple[int, ...]:
+        """Return the lengths that a block of so many tokens allows, and the whole block's."""
+        return (*(k for k in self.lengths if k < block), block)
 
 
 # Meant for under 10 and under 60 minutes on 2 cores where plain decoding makes 160 tokens a second.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
@@ -24,14 +25,14 @@ from bench.papers.experiments import (
     own_rules,
     specdiff,
 )
-from bench.papers.experiments.families import Family, Prompt, select
-from bench.papers.pair import Pair
+from bench.papers.experiments.families import Prompt
+from bench.papers.pair import Pair, opened_by
 from bench.papers.plan import Plan
+from bench.papers.prompts import prompts_for
 from bench.papers.report import Section, as_json, as_markdown, as_summary, from_json
-from deployments.config import ForedraftConfig
+from deployments.config import ForedraftConfig, located
 from deployments.in_process import engines
 from foredraft.errors import ConfigError
-from foredraft_cli.prompts import held_out
 
 Measure = Callable[[Experiment], Awaitable[list[Section]]]
 TABLES: dict[str, Measure] = {
@@ -50,6 +51,10 @@ TABLES: dict[str, Measure] = {
 }
 
 
+# They draft without the target's features.
+_TEXT_ALONE = ("DEER Table 3, Fig. 6 and 8", "Shared noise")
+
+
 async def run(
     config: ForedraftConfig,
     plan: Plan,
@@ -65,18 +70,22 @@ async def run(
     TABLES is measured, and takes its place in the report that the folder holds; with `resume`,
     those are that it lacks.
     """
-    rows = held_out.rows(development=False)
-    prompts, many = select(rows, plan.per_family), select(rows, plan.lengths_per_family)
+    tokenizer = located(config).tokenizer_file
+    prompts = prompts_for(tokenizer, plan.per_family)
+    many = prompts_for(tokenizer, plan.lengths_per_family)
     sections = _read(folder, plan) if only or resume else {}
     missing = [title for title in TABLES if title not in sections] if resume else list(TABLES)
     began = time.monotonic()
     async with engines(config) as loaded:
+        opened = await opened_by(loaded.drafter)
         peers = Transformers(str(config.verifier.service.model), loaded.eos)
-        where = {**machine, "numerics": loaded.target.numerics}
+        where = {**machine, "target": loaded.target.name, "numerics": loaded.target.numerics}
         for title in [only] if only else missing:
+            if opened.model.features_hash and title in _TEXT_ALONE:
+                continue
             started = time.monotonic()
             async with AsyncExitStack() as stack:
-                pair = Pair(loaded, config, stack)
+                pair = Pair(loaded, config, opened, stack)
                 found = await TABLES[title](Experiment(pair, peers, prompts, many, plan, folder))
             sections[title] = found
             _write(folder, plan, where, prompts, sections)
@@ -116,15 +125,14 @@ def _write(
 
 def _head(plan: Plan, where: Mapping[str, str], prompts: Sequence[Prompt]) -> str:
     """Return the report's beginning: where it was measured and on what."""
-    counts = ", ".join(
-        f"{sum(prompt.family is family for prompt in prompts)} {family}" for family in Family
-    )
+    families = Counter(prompt.family for prompt in prompts)
+    counts = ", ".join(f"{count} {family}" for family, count in families.items())
     machine = ", ".join(f"{name} {value}" for name, value in where.items())
     return (
-        "# The papers' experiments on the embedded pair\n\n"
+        f"# The papers' experiments on {where['target']}\n\n"
         f"Written by `foredraft bench papers{' --quick' if plan.name == 'quick' else ''}`: "
         f"{machine}. How to read it: [docs/experiments.md](../../docs/experiments.md).\n\n"
-        f"Held-out prompts by family: {counts}. Every way decodes the same prompts with the same "
+        f"Prompts by family: {counts}. Every way decodes the same prompts with the same "
         "seeds, in turn, with plain decoding between them; speedups are medians over prompts of "
         "tokens/s over those of the plain run next to it. MAT excludes the bonus token. "
         "Repetition is the share of a text's 4-grams that occurred in it before, which flatters "

@@ -27,7 +27,7 @@ def sample(
     """Return one prompt, decoded plainly in a second."""
     run = Run(tokens, seconds, kept, 8, rounds)
     decoded = Decoded(run, accepted or {}, broken, drafting_s, 0.2, tuple(spent))
-    return Sample(Prompt(family, f"{module}-00", "text"), decoded, Decoded(Run(PLAIN, 1.0)))
+    return Sample(Prompt(family, f"{module}-00", "text", module), decoded, Decoded(Run(PLAIN, 1.0)))
 
 
 def column(

@@ -13,7 +13,7 @@ from bench.papers.experiment import Experiment
 from bench.papers.experiments.deer import DEER
 from bench.papers.inference.bootstrap import Estimate, estimate, quotient
 from bench.papers.report import Section, Table, number, percent, times
-from bench.papers.settings import K, fixed
+from bench.papers.settings import fixed
 from bench.papers.ways import Way
 from foredraft.repetition import repetition
 
@@ -31,7 +31,7 @@ async def table_5(experiment: Experiment) -> list[Section]:
     pair, plan = experiment.pair, experiment.plan
     ways = [
         pair.plain,
-        pair.way(DEER, proposal="argmax", adl=fixed(K)),
+        pair.way(DEER, proposal="argmax", adl=fixed(pair.block)),
         pair.way(_SERVED),
     ]
     turns = {batch: await _turns(experiment, ways, batch) for batch in plan.batches}

@@ -21,12 +21,13 @@ def section(
     experiment: Experiment,
     runs: Mapping[str, Mapping[str, Column]],
     blocks: Mapping[str, int],
-    rivals: tuple[str, str],
+    rivals: tuple[str, str] | None,
 ) -> Section:
     """Return what accepted lengths say, of the runs of Tables 1 and 2 by temperature.
 
     blocks has the ways to tell of and the longest path of each; rivals are DEER's way and the
-    autoregressive one of as many tokens, which the claims compare at temperature 0.
+    autoregressive one of as many tokens, which the claims compare at temperature 0,
+    None where there is none.
     """
     columns = {
         f"{name}, temperature {temperature}": (by_way[name], block)
@@ -47,7 +48,6 @@ def section(
         for name, (column, block) in columns.items()
     )
     head = ("way here", "block", "longest accepted", "rounds of 8 and more", "MAT", "repetition")
-    deer, rival = (runs["0"][name] for name in rivals)
     return Section(
         "DEER Table 4, Fig. 4 and Fig. 7: accepted lengths",
         "From the runs of Tables 1 and 2, all families. Their block is 32 tokens. The last length "
@@ -55,7 +55,7 @@ def section(
         "has the share accepted at each position of the drafts accepted so far: what a drafter "
         "that builds on its own earlier tokens should lose with depth.",
         (Table(head, rows), _their_table()),
-        _claims(deer, rival, blocks[rivals[0]]),
+        _of_rivals(runs["0"], blocks, rivals) if rivals else (),
         files,
         {name: dict(sorted(found.items())) for name, (found, _) in counts.items()},
     )
@@ -64,7 +64,7 @@ def section(
 def _plot(
     experiment: Experiment,
     counts: Mapping[str, tuple[Counter[int], int]],
-    rivals: tuple[str, str],
+    rivals: tuple[str, str] | None,
 ) -> tuple[str, ...]:
     lengths, positions = experiment.plot("deer_figure7"), experiment.plot("deer_positions")
     names = {name: name.replace("`", "") for name in counts}
@@ -80,7 +80,7 @@ def _plot(
             names[name]: dict(enumerate(survival(found, block, _LEAST_ROUNDS), 1))
             for name, (found, block) in counts.items()
             # An extended block ends where it chose to, which is no refusal.
-            if name.startswith(rivals)
+            if rivals and name.startswith(rivals)
         },
         ("position in the draft", "accepted, of drafts accepted so far"),
     )
@@ -100,6 +100,13 @@ def _their_table() -> Table:
     )
     head = ("their target", "longest, EAGLE-3", "longest, DEER", "DEER, 8 and more (Fig. 4)")
     return Table(head, rows, "Theirs:")
+
+
+def _of_rivals(
+    columns: Mapping[str, Column], blocks: Mapping[str, int], rivals: tuple[str, str]
+) -> tuple[Claim, ...]:
+    first, second = rivals
+    return _claims(columns[first], columns[second], blocks[first])
 
 
 def _claims(deer: Column, rival: Column, block: int) -> tuple[Claim, ...]:

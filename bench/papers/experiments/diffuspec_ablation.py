@@ -13,7 +13,7 @@ from bench.papers.experiment import Experiment, family_table, raw
 from bench.papers.experiments.diffuspec_methods import SPS
 from bench.papers.inference.bootstrap import Estimate, Floats, estimate
 from bench.papers.report import Section, Table, number, times
-from bench.papers.settings import ADL, SEARCH, K, fixed
+from bench.papers.settings import SEARCH, adl, fixed
 from bench.papers.stats import (
     MAT,
     SPEED,
@@ -36,21 +36,21 @@ async def ablation(experiment: Experiment) -> list[Section]:
     searching = await pair.drafter(cps=SEARCH)
     names = {
         (True, True): "CPS, ADL",
-        (True, False): f"CPS, k={K}",
+        (True, False): "CPS, whole block",
         (False, True): "argmax, ADL",
-        (False, False): f"argmax, k={K}",
+        (False, False): "argmax, whole block",
     }
     ways = [
         pair.way(
             name,
             searching,
             proposal="cps" if cps else "argmax",
-            adl=ADL if adl else fixed(K),
+            adl=adl(pair.block) if follows else fixed(pair.block),
         )
-        for (cps, adl), name in names.items()
+        for (cps, follows), name in names.items()
     ]
-    sps = pair.way(SPS, proposal="ar", adl=fixed(K))
-    columns = await alternate(pair, experiment.prompts, [*ways, sps], 0.0, plan.tokens)
+    sps = [pair.way(SPS, proposal="ar", adl=fixed(pair.block))] if pair.text_alone else []
+    columns = await alternate(pair, experiment.prompts, [*ways, *sps], 0.0, plan.tokens)
     both = {key: columns[name] for key, name in names.items()}
     means = {name: theirs.DIFFUSPEC_TABLE_2[key] for key, name in names.items()}
     return [
@@ -58,7 +58,7 @@ async def ablation(experiment: Experiment) -> list[Section]:
             "DiffuSpec Tables 2 and 4: CPS and ADL, with and without",
             f"Temperature 0, {plan.tokens} tokens after each of {len(experiment.prompts)} prompts. "
             "Without CPS a draft is each slot's best candidate; without ADL it always has "
-            f"{K} tokens.",
+            f"{pair.block} tokens.",
             (
                 family_table(columns, ways, 0.0, means, "Table 2:"),
                 _table_4(both),
@@ -67,7 +67,7 @@ async def ablation(experiment: Experiment) -> list[Section]:
             _claims_2(both),
             figures=raw(columns),
         ),
-        _figure_4(experiment, both, columns[SPS]),
+        _figure_4(experiment, both, columns.get(SPS)),
     ]
 
 
@@ -143,27 +143,30 @@ def _verifying_ms(sample: Sample) -> float:
 
 
 def _figure_4(
-    experiment: Experiment, both: dict[tuple[bool, bool], Column], sps: Column
+    experiment: Experiment, both: dict[tuple[bool, bool], Column], sps: Column | None
 ) -> Section:
     """Return the time by stage: what CPS costs is what drafting takes more than with argmax."""
     cps, argmax = both[True, False], both[False, False]
     names: list[str] = []
     stages: dict[str, list[float]] = {"drafting": [], "CPS": [], "verification": []}
     for group in families(cps):
-        drafting, plainly, by_token, verifying, verifying_sps = (
-            median(values(of_family(column, group), measure))
-            for column, measure in (
+        drafting, plainly, verifying = (
+            median(values(of_family(column, group), figure))
+            for column, figure in (
                 (cps, _drafting_ms),
                 (argmax, _drafting_ms),
-                (sps, _drafting_ms),
                 (cps, _verifying_ms),
-                (sps, _verifying_ms),
             )
         )
-        names += [f"{group}: SPS", f"{group}: DiffuSpec"]
-        stages["drafting"] += [by_token, min(plainly, drafting)]
-        stages["CPS"] += [0.0, max(0.0, drafting - plainly)]
-        stages["verification"] += [verifying_sps, verifying]
+        if sps is not None:
+            names.append(f"{group}: SPS")
+            stages["drafting"].append(median(values(of_family(sps, group), _drafting_ms)))
+            stages["CPS"].append(0.0)
+            stages["verification"].append(median(values(of_family(sps, group), _verifying_ms)))
+        names.append(f"{group}: DiffuSpec")
+        stages["drafting"].append(min(plainly, drafting))
+        stages["CPS"].append(max(0.0, drafting - plainly))
+        stages["verification"].append(verifying)
     path = experiment.plot("diffuspec_figure4")
     plots.stacked(path, stages, names)
     rows = tuple(
@@ -173,8 +176,8 @@ def _figure_4(
     return Section(
         "DiffuSpec Fig. 4: time by stage",
         "Median compute of a round in the drafter and in the verifier, in ms, prompts included; "
-        f"all draft {K} tokens. CPS is what drafting takes more than with argmax, "
-        "whose passes are the same. The paper draws bars; its text names CPS's share.",
+        f"all draft {experiment.pair.block} tokens. CPS is what drafting takes more than with "
+        "argmax, whose passes are the same. The paper draws bars; its text names CPS's share.",
         (Table(("family: method", *(f"{stage}, ms" for stage in stages), "CPS share"), rows),),
         _claims_4(cps, argmax, sps),
         (path.name,),
@@ -182,16 +185,19 @@ def _figure_4(
     )
 
 
-def _claims_4(cps: Column, argmax: Column, sps: Column) -> tuple[Claim, ...]:
+def _claims_4(cps: Column, argmax: Column, sps: Column | None) -> tuple[Claim, ...]:
     share = _cps_of(cps, argmax)
+    minor = below(
+        f"path search is minor overhead (under {_MINOR:.0%} of a round)",
+        _percent(theirs.DIFFUSPEC_CPS_SHARE),
+        f"{_percent(share.value)} over all rounds",
+        share,
+        _MINOR,
+    )
+    if sps is None:
+        return (minor,)
     return (
-        below(
-            f"path search is minor overhead (under {_MINOR:.0%} of a round)",
-            _percent(theirs.DIFFUSPEC_CPS_SHARE),
-            f"{_percent(share.value)} over all rounds",
-            share,
-            _MINOR,
-        ),
+        minor,
         higher(
             "drafting in one pass takes less time than SPS's of as many tokens, in ms",
             "said in Sec. 5.1",

@@ -9,14 +9,14 @@ from bench.papers.alternate import alternate, limited
 from bench.papers.claims import Claim, higher, highest, pays, printed
 from bench.papers.experiment import Experiment, family_table, raw
 from bench.papers.report import Section, Table, number, times
-from bench.papers.settings import ADL, SEARCH, SPS_LENGTHS, K, fixed
+from bench.papers.settings import SEARCH, SPS_LENGTHS, adl, fixed
 from bench.papers.stats import MAT, SPEED, Measure, families, of_family, speedup, values
 from bench.papers.ways import Column, Way, peer
 
 _LOOKUP = "PLD (prompt lookup)"
-_SPS = {k: f"SPS (`ar`: the same network, a pass for each token, k={k})" for k in SPS_LENGTHS}
-SPS = _SPS[K]
-_SPECDIFF = f"SpecDiff (argmax, k={K})"
+SPS = "SPS (`ar`: the same network, a pass for each token, whole block)"
+_SHORT = {k: f"SPS, k={k}" for k in SPS_LENGTHS}
+_SPECDIFF = "SpecDiff (argmax, whole block)"
 _MINIONS = "Minions (CPS, length by acceptance)"
 _DIFFUSPEC = "DiffuSpec (CPS, ADL)"
 _TREE = "tree, 11 nodes (ours)"
@@ -34,13 +34,18 @@ async def table_1(experiment: Experiment) -> list[Section]:
     """Measure every method against plain decoding, by task family."""
     pair, plan = experiment.pair, experiment.plan
     searching = await pair.drafter(cps=SEARCH)
-    ways = [
-        pair.way(_LOOKUP, proposal="lookup", adl=fixed(K)),
-        *(pair.way(name, proposal="ar", adl=fixed(k)) for k, name in _SPS.items()),
-        pair.way(_SPECDIFF, proposal="argmax", adl=fixed(K)),
+    whole = fixed(pair.block)
+    ways = [pair.way(_LOOKUP, proposal="lookup", adl=whole)]
+    if pair.text_alone:
+        ways += [
+            pair.way(SPS, proposal="ar", adl=whole),
+            *(pair.way(name, proposal="ar", adl=fixed(k)) for k, name in _SHORT.items()),
+        ]
+    ways += [
+        pair.way(_SPECDIFF, proposal="argmax", adl=whole),
         pair.way(_MINIONS, searching, proposal="cps", adl={"name": "acceptance"}),
-        pair.way(_DIFFUSPEC, searching, proposal="cps", adl=ADL),
-        pair.way(f"coupled walk, k={K} (ours)", proposal="coupled", adl=fixed(K)),
+        pair.way(_DIFFUSPEC, searching, proposal="cps", adl=adl(pair.block)),
+        pair.way("coupled walk, whole block (ours)", proposal="coupled", adl=whole),
         pair.way(_TREE, proposal="tree", adl=fixed(11)),
         pair.way(_SERVED),
     ]
@@ -100,8 +105,8 @@ def _their_table_1() -> Table:
 
 def _claims_1(columns: dict[str, Column]) -> tuple[Claim, ...]:
     diffuspec = columns[_DIFFUSPEC]
-    sps = {f"SPS, k={k}": columns[name] for k, name in _SPS.items()}
     named = {_NAMED[name]: columns[name] for name in (_LOOKUP, _SPECDIFF, _MINIONS)}
+    sps = {name: columns[name] for name in (SPS, *_SHORT.values()) if name in columns}
     return (
         pays("DiffuSpec is faster than plain decoding", _printed(SPEED, "DiffuSpec"), diffuspec),
         highest(
@@ -109,13 +114,6 @@ def _claims_1(columns: dict[str, Column]) -> tuple[Claim, ...]:
             _printed(SPEED, *_NAMED.values()),
             diffuspec,
             named | sps,
-            SPEED,
-        ),
-        highest(
-            "a diffusion drafter is faster than the autoregressive one at any length",
-            _printed(SPEED, "SpecDiff", "SPS"),
-            columns[_SPECDIFF],
-            sps,
             SPEED,
         ),
         higher(
@@ -126,18 +124,31 @@ def _claims_1(columns: dict[str, Column]) -> tuple[Claim, ...]:
             MAT,
         ),
         higher(
-            f"DiffuSpec accepts more than SPS of {K} tokens",
-            _printed(MAT, "DiffuSpec", "SPS"),
-            diffuspec,
-            columns[SPS],
-            MAT,
-        ),
-        higher(
             "following L_gen and L_acc beats following acceptance alone",
             _printed(SPEED, "DiffuSpec", "Minions"),
             diffuspec,
             columns[_MINIONS],
             SPEED,
+        ),
+        *(_against_sps(columns, sps) if sps else ()),
+    )
+
+
+def _against_sps(columns: dict[str, Column], sps: dict[str, Column]) -> tuple[Claim, ...]:
+    return (
+        highest(
+            "a diffusion drafter is faster than the autoregressive one at any length",
+            _printed(SPEED, "SpecDiff", "SPS"),
+            columns[_SPECDIFF],
+            sps,
+            SPEED,
+        ),
+        higher(
+            "DiffuSpec accepts more than SPS of whole blocks",
+            _printed(MAT, "DiffuSpec", "SPS"),
+            columns[_DIFFUSPEC],
+            sps[SPS],
+            MAT,
         ),
     )
 

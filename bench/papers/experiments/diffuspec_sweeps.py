@@ -11,7 +11,7 @@ from bench.papers.alternate import alternate, limited
 from bench.papers.claims import Claim, grows, higher, highest, levels_off, peaks_inside, printed
 from bench.papers.experiment import Experiment, raw, sweep_table, their_table
 from bench.papers.report import Section
-from bench.papers.settings import ADL, SEARCH, K, fixed
+from bench.papers.settings import SEARCH, adl, fixed
 from bench.papers.stats import MAT, SPEED, speedup, values
 from bench.papers.ways import Column, Way
 
@@ -23,11 +23,15 @@ async def table_5(experiment: Experiment) -> list[Section]:
     """Measure fixed lengths against the two controllers, all with CPS."""
     pair, plan = experiment.pair, experiment.plan
     searching = await pair.drafter(cps=SEARCH)
-    lengths: dict[str, dict[str, Any]] = {f"k={k}": fixed(k) for k in plan.lengths}
-    goodput = {"name": "goodput", "lengths": (0, *plan.lengths)}
+    lengths: dict[str, dict[str, Any]] = {
+        f"k={k}": fixed(k) for k in plan.draft_lengths(pair.block)
+    }
+    goodput = {"name": "goodput", "lengths": (0, *plan.draft_lengths(pair.block))}
     ways = [
-        pair.way(name, searching, proposal="cps", adl=adl)
-        for name, adl in (lengths | {_ADL: ADL, "goodput (ours)": goodput}).items()
+        pair.way(name, searching, proposal="cps", adl=controller)
+        for name, controller in (
+            lengths | {_ADL: adl(pair.block), "goodput (ours)": goodput}
+        ).items()
     ]
     prompts = limited(experiment.prompts, plan.sweep)
     columns = await alternate(pair, prompts, ways, 0.0, plan.sweep.tokens)
@@ -37,7 +41,7 @@ async def table_5(experiment: Experiment) -> list[Section]:
         Section(
             "DiffuSpec Table 5: fixed length against ADL",
             f"Temperature 0, CPS, {plan.sweep.tokens} tokens after each of {len(prompts)} prompts. "
-            f"The drafter's block ends at {K}, so lengths are half of theirs and less.",
+            f"The drafter's block ends at {pair.block}, so lengths are half of theirs and less.",
             (
                 sweep_table("length", columns, {_ADL: theirs.DIFFUSPEC_TABLE_5[_ADL]}),
                 their_table("length", theirs.DIFFUSPEC_TABLE_5),
@@ -66,7 +70,7 @@ def _claims_5(columns: dict[str, Column], by_length: dict[str, Column]) -> tuple
 
 async def figure_5(experiment: Experiment) -> list[Section]:
     """Measure each knob of Fig. 5, the others as in Sec. 5."""
-    knobs = {"S": await _steps(experiment)}
+    knobs = {"S": await _steps(experiment)} if experiment.pair.text_alone else {}
     for name, settings in (
         ("B", experiment.plan.beams),
         ("M_max", experiment.plan.caps),
@@ -87,12 +91,12 @@ async def figure_5(experiment: Experiment) -> list[Section]:
             "int8 one: S = 1 is measured on it too, and is what S > 1 is to be compared with. The "
             "paper draws curves; the figures are those of its text.",
             (
-                sweep_table("S", knobs["S"], steps),
+                *(sweep_table(name, each, steps) for name, each in knobs.items() if name == "S"),
                 their_table("S", steps),
                 *(sweep_table(name, knobs[name]) for name in _KNOBS),
             ),
             (
-                *_claims_steps(knobs["S"], steps),
+                *(_claims_steps(knobs["S"], steps) if "S" in knobs else ()),
                 *(_claim_peak(name, knobs[name], theirs.DIFFUSPEC_PEAKS[name]) for name in _KNOBS),
             ),
             (path.name,),
@@ -105,7 +109,7 @@ async def _steps(experiment: Experiment) -> dict[str, Column]:
     pair, plan = experiment.pair, experiment.plan
     torch = await pair.drafter(cps=SEARCH, dtype="bfloat16")
     ways = [
-        pair.way(f"S={steps}", torch, proposal="cps", adl=ADL, draft={"steps": steps})
+        pair.way(f"S={steps}", torch, proposal="cps", adl=adl(pair.block), draft={"steps": steps})
         for steps in plan.steps
     ]
     prompts = limited(experiment.prompts, plan.refined)
@@ -119,7 +123,7 @@ async def _search(
     ways: list[Way] = []
     for setting in settings:
         drafter = await pair.drafter(cps=SEARCH | {_KNOBS[knob]: setting})
-        ways.append(pair.way(f"{knob}={setting:g}", drafter, proposal="cps", adl=ADL))
+        ways.append(pair.way(f"{knob}={setting:g}", drafter, proposal="cps", adl=adl(pair.block)))
     return await alternate(
         pair, limited(experiment.prompts, plan.sweep), ways, 0.0, plan.sweep.tokens
     )

@@ -21,20 +21,24 @@ class Family(StrEnum):
     CLASSES = "classes"
     TESTS = "tests"
     IMPORTS = "imports and constants"
+    HUMAN_EVAL = "HumanEval"
+    CHAT = "chat"
+
+
+CODE_FAMILIES = (Family.BODIES, Family.DOCSTRINGS, Family.CLASSES, Family.TESTS, Family.IMPORTS)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text to continue, its family and the held-out prompt that it is cut from."""
+    """A text to continue, its family and the held-out prompt that it is cut from.
+
+    Prompts of one module are alike: it is the unit of statistics.
+    """
 
     family: Family
     source: str
     text: str
-
-    @property
-    def module(self) -> str:
-        """The module whose code it is: source is that and a number."""
-        return self.source.rpartition("-")[0] or self.source
+    module: str
 
 
 # Characters, about 20 tokens: less is no context.
@@ -52,10 +56,10 @@ _CLASS_LEVEL = re.compile(r"\s*class\b(?= \w)|\s+(async def|def)\b(?= \w+\((self
 def select(rows: Sequence[dict[str, str]], per_family: int) -> list[Prompt]:
     """Return up to per_family prompts of every family, from as many held-out prompts as there are.
 
-    rows are {"id", "text"}. A family's prompts are spread evenly over the rows; a row is used
+    rows are {"id", "module", "text"}. A family's prompts are spread evenly over them; a row is used
     twice only where there are fewer rows than prompts asked for. The families take turns.
     """
-    chosen = [_spread(_by_turns(rows, family), per_family) for family in Family]
+    chosen = [_spread(_by_turns(rows, family), per_family) for family in CODE_FAMILIES]
     longest = max(map(len, chosen))
     return [found[turn] for turn in range(longest) for found in chosen if turn < len(found)]
 
@@ -133,7 +137,7 @@ def _by_turns(rows: Sequence[dict[str, str]], family: Family) -> list[list[Promp
                 seen.add(text[-_SHORTEST:])
                 if turn == len(turns):
                     turns.append([])
-                turns[turn].append(Prompt(family, row["id"], text))
+                turns[turn].append(Prompt(family, row["id"], text, row["module"]))
                 turn += 1
     return turns
 

@@ -33,7 +33,7 @@ async def lengths(experiment: Experiment) -> list[Section]:
 async def _at(experiment: Experiment, temperature: float) -> Section:
     pair, plan = experiment.pair, experiment.plan
     choices: dict[str, dict[str, Any]] = {
-        f"k={k}": {"name": "fixed", "k": k} for k in plan.lengths if k > 2
+        f"k={k}": {"name": "fixed", "k": k} for k in plan.draft_lengths(pair.block) if k > 2
     }
     ways = [
         pair.way(name, **_DRAFTS, adl=adl)

@@ -10,36 +10,26 @@ from bench.papers.alternate import alternate, limited
 from bench.papers.claims import Claim, exactly, higher, within_each
 from bench.papers.experiment import Experiment, drafted_per_round, raw
 from bench.papers.report import Section, Table, number, percent, times
-from bench.papers.settings import K, fixed
+from bench.papers.settings import fixed
 from bench.papers.stats import MAT, SPEED, repeated, same_tokens, speedup, values
 from bench.papers.ways import Column, Promise, Way
 
 _NODES = 31
-_ARGMAX = f"argmax, k={K}"
-_CPS = f"cps, k={K}"
-_PATH = f"coupled walk, k={K}"
-_SMALL = f"tree, {K} nodes"
-_TREE = f"tree, {_NODES} nodes"
-_REJECTION = f"sampled, k={K}; rule `rejection`"
-# A way's name: the request's `speculative` object. Without a rule's name it is `coupled`.
+_ARGMAX, _CPS, _PATH = "argmax", "cps", "coupled walk"
+_SMALL, _TREE = "tree, as many nodes as a block", f"tree, {_NODES} nodes"
+_REJECTION = "sampled; rule `rejection`"
+# A way's name: the request's `speculative` object. Without a rule's name it is `coupled`; without a
+# length it drafts whole blocks.
 _WAYS: dict[str, dict[str, Any]] = {
-    _ARGMAX: {"proposal": "argmax", "adl": fixed(K)},
-    _PATH: {"proposal": "coupled", "adl": fixed(K)},
-    _CPS: {"proposal": "cps", "adl": fixed(K)},
-    _SMALL: {"proposal": "tree", "adl": fixed(K)},
+    _ARGMAX: {"proposal": "argmax"},
+    _PATH: {"proposal": "coupled"},
+    _CPS: {"proposal": "cps"},
+    _SMALL: {"proposal": "tree"},
     _TREE: {"proposal": "tree", "adl": fixed(_NODES)},
-    _REJECTION: {"proposal": "sampled", "acceptance": "rejection", "adl": fixed(K)},
-    f"sampled, k={K}; rule `block`": {
-        "proposal": "sampled",
-        "acceptance": "block",
-        "adl": fixed(K),
-    },
-    f"argmax, k={K}; rule `rejection`": {
-        "proposal": "argmax",
-        "acceptance": "rejection",
-        "adl": fixed(K),
-    },
-    f"cps, k={K}; rule `l2r`": {"proposal": "cps", "acceptance": "l2r", "adl": fixed(K)},
+    _REJECTION: {"proposal": "sampled", "acceptance": "rejection"},
+    "sampled; rule `block`": {"proposal": "sampled", "acceptance": "block"},
+    "argmax; rule `rejection`": {"proposal": "argmax", "acceptance": "rejection"},
+    "cps; rule `l2r`": {"proposal": "cps", "acceptance": "l2r"},
 }
 # At temperature 0 all rules keep the argmax, and a walk is argmax.
 _GREEDY = (_ARGMAX, _CPS, _SMALL, _TREE)
@@ -52,7 +42,8 @@ async def rules(experiment: Experiment) -> list[Section]:
     """Measure every proposal and rule; return accepted tokens first, then where time goes."""
     pair, plan = experiment.pair, experiment.plan
     prompts = limited(experiment.prompts, plan.sweep)
-    ways = {name: pair.way(name, **options) for name, options in _WAYS.items()}
+    whole = {"adl": fixed(pair.block)}
+    ways = {name: pair.way(name, **whole | options) for name, options in _WAYS.items()}
     by_temperature: dict[float, Columns] = {}
     for temperature in (0.0, *_TEMPERATURES):
         used = [ways[name] for name in _GREEDY] if temperature == 0 else list(ways.values())

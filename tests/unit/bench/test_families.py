@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.papers.experiments.families import Family, cuts, inside_strings, select
+from bench.papers.experiments.families import CODE_FAMILIES, Family, cuts, inside_strings, select
 from deployments.config import model_path
 
 CONTEXT = "# " + 30 * "context " + "\n"
@@ -72,9 +72,11 @@ def test_inside_strings(lines: list[str], inside: list[bool]) -> None:
 
 def test_families_take_turns_and_rows_are_used_once_before_any_twice() -> None:
     other = CODE.replace("Reader", "Writer").replace("LIMIT", "BOUND").replace("import os", "")
-    rows = [{"id": "a", "text": CODE}, {"id": "b", "text": other}]
+    rows = [
+        {"id": each, "module": each, "text": text} for each, text in (("a", CODE), ("b", other))
+    ]
     prompts = select(rows, 2)
-    assert [prompt.family for prompt in prompts[:5]] == list(Family)
+    assert [prompt.family for prompt in prompts[:5]] == list(CODE_FAMILIES)
     imports = [prompt for prompt in prompts if prompt.family is Family.IMPORTS]
     assert [prompt.source for prompt in imports] == ["a", "b"]
 
@@ -82,7 +84,7 @@ def test_families_take_turns_and_rows_are_used_once_before_any_twice() -> None:
 def test_the_held_out_prompts_fill_every_family() -> None:
     with open(model_path("models/embedded/heldout_prompts.jsonl"), encoding="utf-8") as lines:
         prompts = select([json.loads(line) for line in lines], 10)
-    for family in Family:
+    for family in CODE_FAMILIES:
         assert sum(prompt.family is family for prompt in prompts) >= 8
     # A newline and the indentation after it are one token.
     assert not any(prompt.text[-1].isspace() for prompt in prompts)

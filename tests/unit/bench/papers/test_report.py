@@ -153,7 +153,7 @@ def test_a_quick_report_replaces_no_full_one(tmp_path: Path) -> None:
     table = next(iter(run.TABLES))
     section = Section("Title", "How.", (), (claim,))
     for plan in (FULL, QUICK):
-        run._write(tmp_path, plan, {}, [], {table: [section]})
+        run._write(tmp_path, plan, {"target": "t"}, [], {table: [section]})
     ends = (".md", ".json", "_summary.md")
     names = {f"{name}{end}" for name in ("papers", "papers_quick") for end in ends}
     assert {path.name for path in tmp_path.iterdir()} == names
@@ -163,7 +163,7 @@ def test_a_quick_report_replaces_no_full_one(tmp_path: Path) -> None:
 
 
 def test_a_report_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
-    run._write(tmp_path, QUICK, {}, [], {})
+    run._write(tmp_path, QUICK, {"target": "t"}, [], {})
     with pytest.raises(ConfigError, match="another plan"):
         run._read(tmp_path, replace(QUICK, tokens=7))
     with pytest.raises(ConfigError, match="no report"):

@@ -27,7 +27,6 @@ from bench.papers.experiments import (
     specdiff_analysis,
 )
 from bench.papers.inference.verdicts import Verdict
-from bench.papers.settings import K
 from bench.papers.theirs import DEER_ALPHAS, DIFFUSPEC_STEPS, DIFFUSPEC_TABLE_2, Figure
 from bench.papers.ways import Column, Spent
 from tests.support.papers import MODULES, PLAIN, column, sample
@@ -41,7 +40,7 @@ Claims = Callable[[bool], tuple[Claim, ...]]
 
 
 def methods(agree: bool) -> tuple[Claim, ...]:
-    names = [*diffuspec_methods._NAMED, *diffuspec_methods._SPS.values()]
+    names = [*diffuspec_methods._NAMED, *diffuspec_methods._SHORT.values()]
     columns = dict.fromkeys(names, POOR if agree else BEST)
     columns[diffuspec_methods._SPECDIFF] = FAIR if agree else POOR
     columns[diffuspec_methods._DIFFUSPEC] = BEST if agree else WORST
@@ -81,7 +80,7 @@ def knobs(agree: bool) -> tuple[Claim, ...]:
 
 
 def deers(agree: bool) -> tuple[Claim, ...]:
-    rivals = dict.fromkeys(deer._AUTOREGRESSIVE.values(), FAIR if agree else BEST)
+    rivals = dict.fromkeys([deer._AR, *deer._SHORT.values()], FAIR if agree else BEST)
     own, sampled = (GOOD, POOR) if agree else (WORST, FAIR)
     return deer._speed_claims({deer.DEER: own, **rivals}, 0.0, {deer.DEER: sampled})
 
@@ -95,7 +94,7 @@ def accepted_lengths(agree: bool) -> tuple[Claim, ...]:
     rising = rounds({0: 4, 1: 1, 9: 1, 15: 4})
     falling = rounds({1: 2, 4: 5, 7: 2, 14: 1})
     pair = (rising, falling) if agree else (falling, rising)
-    return deer_lengths._claims(*pair, K)
+    return deer_lengths._claims(*pair, 15)
 
 
 def outcome(*mats: float) -> Outcome:
