@@ -127,7 +127,8 @@ def even(
     """Return the claim that no two settings' figures differ by more than a share."""
     found = [measure.compare(first, second) for first, second in combinations(columns.values(), 2)]
     margin = measure.margin(next(iter(columns.values())), share)
-    return Claim(text, theirs, row(measure, columns), alike(found, margin))
+    evidence = alike(found, margin) if found else ()
+    return Claim(text, theirs, row(measure, columns), evidence)
 
 
 def levels_off(
@@ -143,14 +144,14 @@ def levels_off(
     """
     names = list(columns)
     first, last = columns[names[0]], columns[names[-1]]
-    rises = some(sides(measure, columns[name], first) for name in near if name != names[0])
-    beyond = [name for name in near if name != names[-1]]
+    rises = [sides(measure, columns[name], first) for name in near if name != names[0]]
     ends = [
         Sides.not_below(measure.compare(columns[name], last), measure.margin(columns[name], MARGIN))
-        for name in beyond
+        for name in near
+        if name != names[-1]
     ]
-    # Where the paper's setting is the last one tried, nothing tells how it goes on.
-    evidence = every([rises, some(ends)]).evidence if ends else ()
+    # Where the paper's setting is the first or the last one tried, one side of it is not known.
+    evidence = every([some(rises), some(ends)]).evidence if rises and ends else ()
     return Claim(text, theirs, row(measure, columns), evidence)
 
 
