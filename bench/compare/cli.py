@@ -18,6 +18,7 @@ from rich.console import Console
 
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
+from bench.kills.trials import Loss
 from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, RAMP_FILE, read
 from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
@@ -235,6 +236,7 @@ def kills(
     trials: Annotated[int, typer.Option(min=1, help="How many verifiers are lost.")] = 100,
     verifiers: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
+    loss: Annotated[Loss | None, typer.Option(help="How they are lost; default: in turn.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the trials.")
     ] = None,
@@ -246,7 +248,8 @@ def kills(
     from bench.kills.run import measure
 
     say = partial(typer.echo, err=True)
-    found = asyncio.run(measure(read(config), verifiers, trials, seed, say))
+    losses = Loss if loss is None else (loss,)
+    found = asyncio.run(measure(read(config), verifiers, trials, seed, say, losses))
     _report("kills", as_gaps(found), as_values(found), json_file)
 
 

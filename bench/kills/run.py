@@ -7,7 +7,7 @@ import os
 import signal
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from bench.kills.stream import Stream
-from bench.kills.trials import STOPPED_S, Step, Trial, trials
+from bench.kills.trials import STOPPED_S, Loss, Step, Trial, trials
 from bench.load.traffic import connect
 from bench.rolling.replaced import replaced
 from deployments.config import ServeFile
@@ -52,12 +52,17 @@ _TOKENS = {
 
 
 async def measure(
-    file: ServeFile, verifiers: int, count: int, seed: int, say: Callable[[str], None]
+    file: ServeFile,
+    verifiers: int,
+    count: int,
+    seed: int,
+    say: Callable[[str], None],
+    losses: Iterable[Loss] = Loss,
 ) -> list[Lost]:
     """Run so many trials on a cluster with so many verifiers."""
     found: list[Lost] = []
     with running(_wanted(file, verifiers)) as cluster:
-        for trial in trials(count, verifiers, seed):
+        for trial in trials(count, verifiers, seed, losses):
             found.append(await _tried(cluster.url, file.application.name, trial))
             say(str(found[-1]))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import cycle, product
 from random import Random
@@ -15,6 +15,16 @@ from foredraft_cli.prompts.held_out import TEMPERATURES
 _ROUND_S = 0.03
 # A stopped verifier goes on after so many seconds.
 STOPPED_S = 6.0
+
+
+class Loss(StrEnum):
+    """How a verifier is lost."""
+
+    KILL = "kill"
+    STOP = "stop"
+
+
+_SIGNALS = {Loss.KILL: signal.SIGKILL, Loss.STOP: signal.SIGSTOP}
 
 
 class Step(StrEnum):
@@ -38,9 +48,9 @@ class Trial(NamedTuple):
     prompt: int
 
 
-def trials(count: int, replicas: int, seed: int) -> Iterator[Trial]:
+def trials(count: int, replicas: int, seed: int, losses: Iterable[Loss] = Loss) -> Iterator[Trial]:
     """Yield trials with so many replicas: every combination in turn, at random moments."""
     random = Random(seed)
-    ways = product((signal.SIGKILL, signal.SIGSTOP), Step, TEMPERATURES)
+    ways = product([_SIGNALS[loss] for loss in losses], Step, TEMPERATURES)
     for prompt, (number, step, temperature) in zip(range(count), cycle(ways), strict=False):
         yield Trial(replicas, number, step, temperature, random.uniform(0, _ROUND_S), prompt)
