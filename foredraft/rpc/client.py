@@ -133,7 +133,7 @@ class ServiceClient(Generic[S]):
 
     @property
     def lost(self) -> bool:
-        """Whether there was a connection and is none; that to a peer that stalls is lost in 1.6 s.
+        """Whether there was a connection and is none; that to a peer that stalls is lost in 1.4 s.
 
         A lost connection's streams end a moment before its channel says so.
         """

@@ -6,9 +6,9 @@ from foredraft import limits
 
 Options = tuple[tuple[str, int], ...]
 
-# A peer that stalls is noticed after their sum: 1.6 s. gRPC's own threads answer pings, so a busy
+# A peer that stalls is noticed after their sum: 1.4 s. gRPC's own threads answer pings, so a busy
 # event loop is no stall.
-KEEPALIVE_MS = 600
+KEEPALIVE_MS = 400
 PING_TIMEOUT_MS = 1_000
 
 
