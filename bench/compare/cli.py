@@ -255,7 +255,7 @@ def kills(
 
 @app.command()
 def papers(
-    quick: Annotated[bool, typer.Option(help="Fewer prompts: under ten minutes.")] = False,
+    quick: Annotated[bool, typer.Option(help="Fewer prompts.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the report and its plots.")] = RESULTS,
     only: Annotated[
         str | None, typer.Option(help="One table, to be measured again for the report in `out`.")

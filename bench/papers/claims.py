@@ -18,7 +18,7 @@ from bench.papers.inference.verdicts import (
     some,
     verdicts,
 )
-from bench.papers.stats import SPEED, Measure, num_modules
+from bench.papers.stats import SPEED, Measure
 from bench.papers.theirs import Figure
 from bench.papers.ways import Column
 
@@ -65,10 +65,11 @@ def within_each(
         f"{name}: {measure.text(first)} and {measure.text(second)}, {apart(measure, first, second)}"
         for name, (first, second) in pairs.items()
     )
+    compared = [(measure.compare(*pair), measure.margin(pair[1], share)) for pair in pairs.values()]
     found = [
-        Sides.not_below(measure.compare(first, second), measure.margin(second, share))
-        for first, second in pairs.values()
-        if num_modules(first) >= LEAST_UNITS
+        Sides.above(difference, -margin)
+        for difference, margin in compared
+        if difference.units >= LEAST_UNITS
     ]
     return Claim(text, theirs, ours, every(found).evidence if found else ())
 
@@ -78,9 +79,11 @@ def highest(
 ) -> Claim:
     """Return the claim that the first way's figure is above that of every other."""
     found = every(sides(measure, first, each) for each in others.values())
-    return Claim(
-        text, theirs, _against(measure, measure.text(first), first, others), found.evidence
+    listed = ", ".join(
+        f"{name} {measure.text(each)}, {apart(measure, first, each)}"
+        for name, each in others.items()
     )
+    return Claim(text, theirs, f"{measure.text(first)} against {listed}", found.evidence)
 
 
 def peaks_inside(text: str, theirs: str, columns: Mapping[str, Column], measure: Measure) -> Claim:
@@ -146,7 +149,7 @@ def levels_off(
     first, last = columns[names[0]], columns[names[-1]]
     rises = [sides(measure, columns[name], first) for name in near if name != names[0]]
     ends = [
-        Sides.not_below(measure.compare(columns[name], last), measure.margin(columns[name], MARGIN))
+        Sides.above(measure.compare(columns[name], last), -measure.margin(columns[name], MARGIN))
         for name in near
         if name != names[-1]
     ]
@@ -158,7 +161,7 @@ def levels_off(
 def pays(text: str, theirs: str, column: Column) -> Claim:
     """Return the claim that a way is faster than plain decoding."""
     found = SPEED.estimate(column)
-    ours = f"{SPEED.text(column)} {span(SPEED, found)}"
+    ours = f"{SPEED.text(column)} {span(found, logarithmic=True)}"
     return Claim(text, theirs, ours, Sides.of(found, math.log1p(MARGIN)).evidence)
 
 
@@ -169,33 +172,27 @@ def pays_everywhere(text: str, theirs: str, columns: Mapping[str, Column]) -> Cl
     """
     found = {name: SPEED.estimate(column) for name, column in columns.items()}
     ours = ", ".join(
-        f"{name} {SPEED.text(columns[name])} {span(SPEED, each)}" for name, each in found.items()
+        f"{name} {SPEED.text(columns[name])} {span(each, logarithmic=True)}"
+        for name, each in found.items()
     )
-    enough = [Sides.of(each) for each in found.values() if each.units >= LEAST_UNITS]
+    enough = [Sides.above(each) for each in found.values() if each.units >= LEAST_UNITS]
     return Claim(text, theirs, ours, every(enough).evidence if enough else ())
 
 
 def above(text: str, theirs: str, ours: str, figure: Estimate, bound: float = 0.0) -> Claim:
     """Return the claim that a figure is above a bound."""
-    low, high = figure.interval
-    told = "too few modules" if math.isinf(low) else f"{low:.3g} to {high:.3g}"
-    found = Sides(figure.chance_at_most(bound), figure.chance_at_least(bound))
-    return Claim(text, theirs, f"{ours} ({told})", found.evidence)
+    return Claim(text, theirs, f"{ours} {span(figure)}", Sides.above(figure, bound).evidence)
 
 
 def below(text: str, theirs: str, ours: str, figure: Estimate, bound: float = 0.0) -> Claim:
     """Return the claim that a figure is below a bound."""
-    claim = above(text, theirs, ours, figure, bound)
-    found = Sides(figure.chance_at_least(bound), figure.chance_at_most(bound))
-    return Claim(text, theirs, claim.ours, found.evidence)
+    found = Sides.above(figure, bound).swapped
+    return Claim(text, theirs, f"{ours} {span(figure)}", found.evidence)
 
 
-def every_above(
-    text: str, theirs: str, ours: str, figures: Sequence[Estimate], bound: float = 0.0
-) -> Claim:
-    """Return the claim that each figure is above a bound."""
-    found = every(Sides(f.chance_at_most(bound), f.chance_at_least(bound)) for f in figures)
-    return Claim(text, theirs, ours, found.evidence)
+def every_above(text: str, theirs: str, ours: str, figures: Sequence[Estimate]) -> Claim:
+    """Return the claim that each figure is above 0."""
+    return Claim(text, theirs, ours, every(map(Sides.above, figures)).evidence)
 
 
 def alike_each(text: str, theirs: str, ours: str, logs: Sequence[Estimate]) -> Claim:
@@ -217,17 +214,17 @@ def apart(measure: Measure, first: Column, second: Column) -> str:
     """Return how far the first way's figure is from the second's, with its interval, as text."""
     found = measure.compare(first, second)
     value = f"{math.exp(found.value):.2f} times" if measure.logarithmic else f"{found.value:+.2f}"
-    return f"{value} {span(measure, found)}"
+    return f"{value} {span(found, measure.logarithmic)}"
 
 
-def span(measure: Measure, found: Estimate) -> str:
-    """Return an interval as text."""
+def span(found: Estimate, logarithmic: bool = False) -> str:
+    """Return an interval as text, that of a logarithm as one of ratios."""
     low, high = found.interval
     if math.isinf(low):
         return f"(too few modules: {found.units})"
-    if measure.logarithmic:
-        return f"({math.exp(low):.2f} to {math.exp(high):.2f})"
-    return f"({low:.2f} to {high:.2f})"
+    if logarithmic:
+        low, high = math.exp(low), math.exp(high)
+    return f"({low:.3g} to {high:.3g})"
 
 
 def row(measure: Measure, columns: Mapping[str, Column]) -> str:
@@ -244,11 +241,3 @@ def tally(tables: Iterable[Sequence[Claim]]) -> str:
     """Return how many claims of some tables come to each verdict."""
     found = [verdict for claims in tables for verdict in verdicts_of(claims)]
     return ", ".join(f"{verdict}: {found.count(verdict)}" for verdict in Verdict)
-
-
-def _against(measure: Measure, own: str, first: Column, others: Mapping[str, Column]) -> str:
-    listed = ", ".join(
-        f"{name} {measure.text(column)}, {apart(measure, first, column)}"
-        for name, column in others.items()
-    )
-    return f"{own} against {listed}"

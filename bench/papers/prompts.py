@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.papers.experiments.families import Family, Prompt, select
+from bench.papers.experiments.families import Family, Prompt, in_turns, select
 from foredraft.chat_template import read_chat_template
 from foredraft_cli.prompts import held_out, human_eval
 from foredraft_cli.prompts.sets import chat_prompts
@@ -28,5 +28,4 @@ def prompts_for(tokenizer_file: Path, per_family: int) -> list[Prompt]:
         ]
         for family, messages in ((Family.HUMAN_EVAL, tasks), (Family.CHAT, chats))
     ]
-    longest = max(map(len, found))
-    return [each[turn] for turn in range(longest) for each in found if turn < len(each)]
+    return in_turns(found)

@@ -31,11 +31,6 @@ def of_family(column: Column, family: Family) -> Column:
     return [sample for sample in column if sample.prompt.family is family]
 
 
-def num_modules(column: Column) -> int:
-    """Return of how many modules the prompts are."""
-    return len({sample.prompt.module for sample in column})
-
-
 def families(column: Column) -> list[Family]:
     """Return the families that have samples, in their usual order."""
     return [family for family in Family if of_family(column, family)]

@@ -32,11 +32,13 @@ async def tables(experiment: Experiment) -> list[Section]:
     sampled = await _measure(experiment, 0.6)
     greedy = await _measure(experiment, 0.0)
     block = experiment.pair.block
-    rivals = (DEER, _AR) if _AR in greedy[0] else None
+    compared = tuple(name for name in (DEER, _AR) if name in greedy[0])
     return [
         _speed(experiment, "DEER Table 1: temperature 0.6", 0.6, *sampled),
         _speed(experiment, "DEER Table 2: temperature 0", 0.0, *greedy, sampled[0]),
-        lengths(experiment, {"0": greedy[0], "0.6": sampled[0]}, _blocks(greedy[0], block), rivals),
+        lengths(
+            experiment, {"0": greedy[0], "0.6": sampled[0]}, _blocks(greedy[0], block), compared
+        ),
     ]
 
 

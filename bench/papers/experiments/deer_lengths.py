@@ -21,13 +21,12 @@ def section(
     experiment: Experiment,
     runs: Mapping[str, Mapping[str, Column]],
     blocks: Mapping[str, int],
-    rivals: tuple[str, str] | None,
+    compared: tuple[str, ...],
 ) -> Section:
     """Return what accepted lengths say, of the runs of Tables 1 and 2 by temperature.
 
-    blocks has the ways to tell of and the longest path of each; rivals are DEER's way and the
-    autoregressive one of as many tokens, which the claims compare at temperature 0,
-    None where there is none.
+    blocks has the ways of the table and the longest path of each. The claims are on the
+    ways compared, at temperature 0: DEER's, and the autoregressive one of as many tokens, if any.
     """
     columns = {
         f"{name}, temperature {temperature}": (by_way[name], block)
@@ -35,7 +34,7 @@ def section(
         for name, block in blocks.items()
     }
     counts = {name: (accepted(column), block) for name, (column, block) in columns.items()}
-    files = _plot(experiment, counts, rivals)
+    files = _plot(experiment, counts, compared)
     rows = tuple(
         (
             name,
@@ -55,7 +54,7 @@ def section(
         "has the share accepted at each position of the drafts accepted so far: what a drafter "
         "that builds on its own earlier tokens should lose with depth.",
         (Table(head, rows), _their_table()),
-        _of_rivals(runs["0"], blocks, rivals) if rivals else (),
+        _claims([runs["0"][name] for name in compared], blocks[compared[0]]),
         files,
         {name: dict(sorted(found.items())) for name, (found, _) in counts.items()},
     )
@@ -64,7 +63,7 @@ def section(
 def _plot(
     experiment: Experiment,
     counts: Mapping[str, tuple[Counter[int], int]],
-    rivals: tuple[str, str] | None,
+    compared: tuple[str, ...],
 ) -> tuple[str, ...]:
     lengths, positions = experiment.plot("deer_figure7"), experiment.plot("deer_positions")
     names = {name: name.replace("`", "") for name in counts}
@@ -80,7 +79,7 @@ def _plot(
             names[name]: dict(enumerate(survival(found, block, _LEAST_ROUNDS), 1))
             for name, (found, block) in counts.items()
             # An extended block ends where it chose to, which is no refusal.
-            if rivals and name.startswith(rivals)
+            if name.startswith(compared)
         },
         ("position in the draft", "accepted, of drafts accepted so far"),
     )
@@ -102,28 +101,12 @@ def _their_table() -> Table:
     return Table(head, rows, "Theirs:")
 
 
-def _of_rivals(
-    columns: Mapping[str, Column], blocks: Mapping[str, int], rivals: tuple[str, str]
-) -> tuple[Claim, ...]:
-    first, second = rivals
-    return _claims(columns[first], columns[second], blocks[first])
-
-
-def _claims(deer: Column, rival: Column, block: int) -> tuple[Claim, ...]:
-    """Return what is said of accepted lengths; both ways draft so many tokens."""
-    printed = ", ".join(f"{name} {d}, EAGLE-3 {e}" for name, (e, d) in theirs.DEER_TABLE_4.items())
+def _claims(ways: Sequence[Column], block: int) -> tuple[Claim, ...]:
+    """Return what is said of accepted lengths; all ways draft so many tokens."""
+    deer, *rivals = ways
     long, ends = _LONG.estimate(deer), _last_against_before(deer, block)
-    falls, rivals_falls = _by_depth(deer, block), _by_depth(rival, block)
-    less = estimate([*_depths(deer, block), *_depths(rival, block, 4)], _difference_of_differences)
+    falls = _by_depth(deer, block)
     return (
-        higher(
-            f"drafts of {theirs.DEER_LONG} tokens and more are accepted more often than "
-            "autoregressive ones",
-            f"longest: {printed}",
-            deer,
-            rival,
-            _LONG,
-        ),
         above(
             f"over {theirs.DEER_LONG_SHARE:.0%} of rounds accept {theirs.DEER_LONG} tokens or more",
             ", ".join(f"{name} {share:.1%}" for name, share in theirs.DEER_LONG_SHARES.items()),
@@ -143,8 +126,25 @@ def _claims(deer: Column, rival: Column, block: int) -> tuple[Claim, ...]:
             f"{falls.value:+.2f} from the first third of positions to the last",
             falls,
         ),
+        *(claim for rival in rivals for claim in _against(deer, rival, block)),
+    )
+
+
+def _against(deer: Column, rival: Column, block: int) -> tuple[Claim, ...]:
+    printed = ", ".join(f"{name} {d}, EAGLE-3 {e}" for name, (e, d) in theirs.DEER_TABLE_4.items())
+    falls, rivals_falls = _by_depth(deer, block), _by_depth(rival, block)
+    less = estimate([*_depths(deer, block), *_depths(rival, block, 4)], _difference_of_differences)
+    return (
+        higher(
+            f"drafts of {theirs.DEER_LONG} tokens and more are accepted more often than "
+            "autoregressive ones",
+            f"longest: {printed}",
+            deer,
+            rival,
+            _LONG,
+        ),
         above(
-            "it falls less with depth than autoregressive drafting's",
+            "acceptance falls less with depth than autoregressive drafting's",
             "argued in Sec. 3.2",
             f"{falls.value:+.2f} against {rivals_falls.value:+.2f}",
             less,

@@ -60,8 +60,13 @@ def select(rows: Sequence[dict[str, str]], per_family: int) -> list[Prompt]:
     twice only where there are fewer rows than prompts asked for. The families take turns.
     """
     chosen = [_spread(_by_turns(rows, family), per_family) for family in CODE_FAMILIES]
-    longest = max(map(len, chosen))
-    return [found[turn] for turn in range(longest) for found in chosen if turn < len(found)]
+    return in_turns(chosen)
+
+
+def in_turns(families: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+    """Return the first prompt of every family, then the second of each, and so on."""
+    longest = max(map(len, families))
+    return [found[turn] for turn in range(longest) for found in families if turn < len(found)]
 
 
 def cuts(text: str, family: Family) -> Iterator[str]:

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """statistic(sums [..., columns]): a figure for each row of sums [...]."""
 
-# With fewer modules a bootstrap's intervals are too narrow to tell anything.
+# Fewer modules decide nothing.
 LEAST_UNITS = 10
 _DRAWS = 9_999
 _INTERVAL = (2.5, 97.5)
@@ -66,18 +66,24 @@ def estimate(rows: Iterable[tuple[str, Sequence[float]]], statistic: Statistic) 
     sums = np.array([np.sum(found, axis=0) for found in by_module.values()], dtype=np.float64)
     value = float(statistic(sums.sum(axis=0)))
     units = len(sums)
-    draws = statistic(_weights(units) @ sums)
-    # Draws from n modules have n - 1 of n of the variance of a mean, and Student's t with n - 1
-    # degrees of freedom has n - 1 of n - 3 of the normal's.
-    wider = np.sqrt(units / (units - 3)) if units >= LEAST_UNITS else 1.0
-    return Estimate(value, np.sort(value + wider * (draws - value)), units)
+    weights, widths = _draws(units)
+    draws = statistic(weights @ sums)
+    return Estimate(value, np.sort(value + widths * (draws - value)), units)
 
 
 @cache
-def _weights(units: int) -> Floats:
-    """Return how often each module is in each draw [draws, units]."""
+def _draws(units: int) -> tuple[Floats, Floats]:
+    """Return how often each module is in a draw [draws, units], and how far to widen it [draws].
+
+    Draws of n modules have (n - 1) / n of a mean's variance and the tails of a normal law. Widened
+    to all of it, and divided by the root of a chi-square over its n - 1 degrees of freedom, they
+    follow Student's t, as the mean of a few modules does.
+    """
     random = np.random.default_rng(units)
-    return random.multinomial(units, np.full(units, 1 / units), size=_DRAWS).astype(np.float64)
+    weights = random.multinomial(units, np.full(units, 1 / units), size=_DRAWS).astype(np.float64)
+    freedom = max(1, units - 1)
+    widths = np.sqrt(units / freedom) * np.sqrt(freedom / random.chisquare(freedom, _DRAWS))
+    return weights, widths
 
 
 def quotient(sums: Floats) -> Floats:

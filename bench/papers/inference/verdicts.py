@@ -36,35 +36,37 @@ class Evidence(NamedTuple):
 class Sides:
     """The chances of such data were a figure not above, not below, or not alike another.
 
-    Alike is within a margin to both sides (two one-sided tests, Schuirmann 1987).
+    Alike is within a margin to both sides (two one-sided tests, Schuirmann 1987), None where that
+    is not asked.
     """
 
     up: float
     down: float
-    alike: float = 1.0
+    alike: float | None = None
 
     @classmethod
-    def of(cls, difference: Estimate, margin: float = 0.0) -> Self:
-        """Return the sides of a difference."""
-        alike = max(difference.chance_at_least(margin), difference.chance_at_most(-margin))
-        return cls(difference.chance_at_most(0), difference.chance_at_least(0), alike)
+    def of(cls, difference: Estimate, margin: float) -> Self:
+        """Return the sides of a difference, which is alike within a margin."""
+        sides = cls.above(difference)
+        return cls(sides.up, sides.down, _within(difference, margin))
 
     @classmethod
-    def not_below(cls, difference: Estimate, margin: float) -> Self:
-        """Return the sides of a difference that may fall short of 0 by up to a margin.
+    def above(cls, figure: Estimate, bound: float = 0.0) -> Self:
+        """Return the sides of a figure against a bound."""
+        return cls(figure.chance_at_most(bound), figure.chance_at_least(bound))
 
-        It is contradicted where it falls short by more.
-        """
-        return cls(difference.chance_at_most(-margin), difference.chance_at_least(-margin))
+    @property
+    def swapped(self) -> Self:
+        """The sides of the claim that the figure is below."""
+        return type(self)(self.down, self.up, self.alike)
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
         """The evidence on the claim that the figure is above the other."""
-        return (
-            Evidence(Verdict.HOLDS, self.up),
-            Evidence(Verdict.CONTRADICTED, self.down),
-            Evidence(Verdict.EQUIVALENT, self.alike),
-        )
+        found = (Evidence(Verdict.HOLDS, self.up), Evidence(Verdict.CONTRADICTED, self.down))
+        if self.alike is None:
+            return found
+        return (*found, Evidence(Verdict.EQUIVALENT, self.alike))
 
 
 def every(sides: Iterable[Sides]) -> Sides:
@@ -81,7 +83,7 @@ def some(sides: Iterable[Sides]) -> Sides:
 
 def alike(differences: Sequence[Estimate], margin: float) -> tuple[Evidence, ...]:
     """Return the evidence on the claim that no difference is beyond a margin, to either side."""
-    within = max(Sides.of(each, margin).alike for each in differences)
+    within = max(_within(each, margin) for each in differences)
     above = [each.chance_at_most(margin) for each in differences]
     below = [each.chance_at_least(-margin) for each in differences]
     return Evidence(Verdict.HOLDS, within), Evidence(Verdict.CONTRADICTED, _least(above + below))
@@ -104,6 +106,11 @@ def verdicts(claims: Sequence[Sequence[Evidence]]) -> list[Verdict]:
         next((each.verdict for each in evidence if each.chance <= bound), Verdict.OPEN)
         for evidence in claims
     ]
+
+
+def _within(difference: Estimate, margin: float) -> float:
+    """Return the chance of such data were a difference beyond a margin, to either side."""
+    return max(difference.chance_at_least(margin), difference.chance_at_most(-margin))
 
 
 def _least(chances: Sequence[float]) -> float:

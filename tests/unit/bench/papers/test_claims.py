@@ -100,6 +100,7 @@ def test_a_figure_and_a_bound() -> None:
     assert verdict(claims.above("", "", "", figure, 0.3)) is CONTRADICTED
     assert verdict(claims.below("", "", "", figure, 0.3)) is HOLDS
     assert verdict(claims.below("", "", "", figure, 0.1)) is CONTRADICTED
-    assert verdict(claims.every_above("", "", "", [figure, figure], 0.1)) is HOLDS
-    assert verdict(claims.every_above("", "", "", [figure, figure], 0.3)) is CONTRADICTED
+    assert verdict(claims.every_above("", "", "", [figure, figure])) is HOLDS
+    fallen = estimate([(str(n), (-0.2, 1.0)) for n in range(12)], quotient)
+    assert verdict(claims.every_above("", "", "", [figure, fallen])) is CONTRADICTED
     assert verdict(claims.exactly("", "", "", holds=False)) is CONTRADICTED

@@ -73,7 +73,7 @@ def test_a_table_of_ways_that_are_alike_seldom_says_otherwise(modules: int) -> N
     wrong = 0
     for _ in range(tables):
         noise = random.normal(0, 1, (5, modules)).tolist()
-        claims = [Sides.of(estimate(rows(each, modules), quotient)).evidence for each in noise]
+        claims = [Sides.above(estimate(rows(each, modules), quotient)).evidence for each in noise]
         wrong += bool({HOLDS, CONTRADICTED} & set(verdicts(claims)))
     # 5 % are said to be; the test's own error is 1.3 %.
     assert wrong / tables < 0.09
@@ -92,8 +92,10 @@ def of(mean: float, spread: float = 0.01) -> Sides:
 
 def test_sides_of_a_difference() -> None:
     assert of(0.5).up < 0.001 and of(0.5).down == 1 and of(0.5).alike == 1
-    assert of(-0.5).down < 0.001 and of(0.001, 0.02).alike < 0.001
-    assert of(0.0, 3.0).alike > 0.3
+    assert of(-0.5).down < 0.001 and of(-0.5).swapped.up < 0.001
+    alike, apart = of(0.001, 0.02).alike, of(0.0, 3.0).alike
+    assert alike is not None and alike < 0.001
+    assert apart is not None and apart > 0.3
 
 
 def test_every_and_some() -> None:

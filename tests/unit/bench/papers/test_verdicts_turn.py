@@ -94,7 +94,7 @@ def accepted_lengths(agree: bool) -> tuple[Claim, ...]:
     rising = rounds({0: 4, 1: 1, 9: 1, 15: 4})
     falling = rounds({1: 2, 4: 5, 7: 2, 14: 1})
     pair = (rising, falling) if agree else (falling, rising)
-    return deer_lengths._claims(*pair, 15)
+    return deer_lengths._claims(pair, 15)
 
 
 def outcome(*mats: float) -> Outcome:
