@@ -70,20 +70,24 @@ class Load:
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as http:
             while time.monotonic() < until:
                 began = time.monotonic()
+                [way] = random.choices(_WAYS, _WEIGHTS)
                 try:
                     async with asyncio.timeout(_TIMEOUT.total):
-                        await self._one(http, random)
-                except (aiohttp.ClientError, OSError):
-                    self._tally.failed("cut", self._felt(began, time.monotonic()))
-                    await asyncio.sleep(_AGAIN_S)
+                        await self._one(http, way, random)
+                except aiohttp.ClientConnectorError:
+                    await self._failed(f"{way}: no server", began)
+                except (aiohttp.ClientError, ConnectionError) as error:
+                    await self._failed(f"{way}: cut, {type(error).__name__}", began)
                 except Refused as error:
-                    self._tally.failed(str(error), self._felt(began, time.monotonic()))
-                    await asyncio.sleep(_AGAIN_S)
+                    await self._failed(f"{way}: {error}", began)
                 except TimeoutError:
-                    self._tally.failed("no end", self._felt(began, time.monotonic()))
+                    await self._failed(f"{way}: no end", began)
 
-    async def _one(self, http: aiohttp.ClientSession, random: Random) -> None:
-        [way] = random.choices(_WAYS, _WEIGHTS)
+    async def _failed(self, what: str, began: float) -> None:
+        self._tally.failed(what, self._felt(began, time.monotonic()))
+        await asyncio.sleep(_AGAIN_S)
+
+    async def _one(self, http: aiohttp.ClientSession, way: str, random: Random) -> None:
         if way == "bomb":
             await self._bomb(http, bodies.bomb(random))
             return
