@@ -137,9 +137,14 @@ class Pair:
             report.num_draft_tokens,
             report.draft_rounds,
         )
-        histogram = report.accepted_histogram
         return Decoded(
-            run, histogram, broken, timed.compute_us / 1e6, verifying_us / 1e6, tuple(rounds)
+            run,
+            report.accepted_histogram,
+            broken,
+            timed.compute_us / 1e6,
+            verifying_us / 1e6,
+            tuple(rounds),
+            timed.generated,
         )
 
 

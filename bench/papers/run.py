@@ -19,6 +19,7 @@ from bench.papers.experiments import (
     deer_batches,
     diffuspec_ablation,
     diffuspec_methods,
+    diffuspec_proxies,
     diffuspec_sweeps,
     own_coupling,
     own_lengths,
@@ -38,8 +39,9 @@ Measure = Callable[[Experiment], Awaitable[list[Section]]]
 TABLES: dict[str, Measure] = {
     "DiffuSpec Table 1": diffuspec_methods.table_1,
     "DiffuSpec Tables 2 and 4, Fig. 4": diffuspec_ablation.ablation,
-    "DiffuSpec Table 5": diffuspec_sweeps.table_5,
+    "DiffuSpec Table 5, Fig. 2": diffuspec_sweeps.table_5,
     "DiffuSpec Fig. 5": diffuspec_sweeps.figure_5,
+    "DiffuSpec Eq. 7": diffuspec_proxies.proxies,
     "DEER Tables 1, 2 and 4, Fig. 4 and 7": deer.tables,
     "DEER Table 3, Fig. 6 and 8": deer_alignment.tables,
     "DEER Table 5": deer_batches.table_5,
@@ -51,8 +53,8 @@ TABLES: dict[str, Measure] = {
 }
 
 
-# They draft without the target's features.
-_TEXT_ALONE = ("DEER Table 3, Fig. 6 and 8", "Shared noise")
+# Their drafters read text alone; the n-gram table is the embedded drafter's.
+_TEXT_ALONE = ("DiffuSpec Eq. 7", "DEER Table 3, Fig. 6 and 8", "Shared noise")
 
 
 async def run(

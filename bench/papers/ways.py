@@ -40,7 +40,8 @@ class Decoded:
     """One prompt decoded.
 
     accepted[n] counts the rounds in which n draft tokens were kept, broken those in which one was
-    refused. drafting_s and verifying_s are the services' own compute, in seconds; they overlap.
+    refused; generated[n] counts the drafts with n tokens before the end of text, used or not.
+    drafting_s and verifying_s are the services' own compute, in seconds; they overlap.
     rounds are empty where there are none, as with `transformers`.
     """
 
@@ -50,6 +51,7 @@ class Decoded:
     drafting_s: float = 0.0
     verifying_s: float = 0.0
     rounds: tuple[Spent, ...] = ()
+    generated: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,11 @@ def sample(
     accepted: Mapping[int, int] | None = None,
     drafting_s: float = 0.1,
     spent: Sequence[Spent] = (),
+    generated: Mapping[int, int] | None = None,
 ) -> Sample:
     """Return one prompt, decoded plainly in a second."""
     run = Run(tokens, seconds, kept, 8, rounds)
-    decoded = Decoded(run, accepted or {}, broken, drafting_s, 0.2, tuple(spent))
+    decoded = Decoded(run, accepted or {}, broken, drafting_s, 0.2, tuple(spent), generated or {})
     return Sample(Prompt(family, f"{module}-00", "text", module), decoded, Decoded(Run(PLAIN, 1.0)))
 
 
@@ -38,6 +39,7 @@ def column(
     drafting_s: float = 0.1,
     spent: Sequence[Spent] = (),
     tokens: tuple[int, ...] = PLAIN,
+    generated: Mapping[int, int] | None = None,
 ) -> Column:
     """Return a prompt of each family in every module; modules differ a little in speed."""
     return [
@@ -52,6 +54,7 @@ def column(
             accepted,
             drafting_s,
             spent,
+            generated,
         )
         for number in range(MODULES)
         for family in Family

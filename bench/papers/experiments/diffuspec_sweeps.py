@@ -1,4 +1,4 @@
-"""DiffuSpec Table 5, fixed lengths against ADL, and Fig. 5, the knobs S, B, M_max and tau."""
+"""DiffuSpec Table 5, fixed lengths against ADL, and Fig. 2 of the same runs; Fig. 5, the knobs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bench.papers import plots, theirs
 from bench.papers.alternate import alternate, limited
 from bench.papers.claims import Claim, grows, higher, highest, levels_off, peaks_inside, printed
 from bench.papers.experiment import Experiment, raw, sweep_table, their_table
+from bench.papers.experiments.diffuspec_signals import figure_2
 from bench.papers.report import Section
 from bench.papers.settings import SEARCH, adl, fixed
 from bench.papers.stats import MAT, SPEED, speedup, values
@@ -37,6 +38,7 @@ async def table_5(experiment: Experiment) -> list[Section]:
     columns = await alternate(pair, prompts, ways, 0.0, plan.sweep.tokens)
     path = experiment.plot("diffuspec_table5")
     plots.sweeps(path, [_panel("draft length", columns)])
+    by_length = {name: columns[name] for name in lengths}
     return [
         Section(
             "DiffuSpec Table 5: fixed length against ADL",
@@ -46,10 +48,11 @@ async def table_5(experiment: Experiment) -> list[Section]:
                 sweep_table("length", columns, {_ADL: theirs.DIFFUSPEC_TABLE_5[_ADL]}),
                 their_table("length", theirs.DIFFUSPEC_TABLE_5),
             ),
-            _claims_5(columns, {name: columns[name] for name in lengths}),
+            _claims_5(columns, by_length),
             (path.name,),
             raw(columns),
-        )
+        ),
+        figure_2(experiment, by_length),
     ]
 
 

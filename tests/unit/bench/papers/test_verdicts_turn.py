@@ -19,6 +19,8 @@ from bench.papers.experiments import (
     deer_lengths,
     diffuspec_ablation,
     diffuspec_methods,
+    diffuspec_proxies,
+    diffuspec_signals,
     diffuspec_sweeps,
     own_coupling,
     own_lengths,
@@ -64,6 +66,19 @@ def lengths(agree: bool) -> tuple[Claim, ...]:
     by_length = dict(zip(("k=2", "k=8", "k=15"), fixed, strict=True))
     adl = BEST if agree else WORST
     return diffuspec_sweeps._claims_5({**by_length, "ADL": adl}, by_length)
+
+
+def signals(agree: bool) -> tuple[Claim, ...]:
+    generated = (2, 7, 7) if agree else (7, 4, 2)
+    ways = [column(generated={n: 5}) for n in generated]
+    return diffuspec_signals._claims_2(dict(zip(("k=2", "k=8", "k=15"), ways, strict=True)))
+
+
+def proxies(agree: bool) -> tuple[Claim, ...]:
+    names = [*diffuspec_proxies._ALONE, diffuspec_proxies._ARGMAX, diffuspec_proxies._WALK]
+    columns = dict.fromkeys(names, FAIR)
+    helped = (diffuspec_proxies._TABLE, diffuspec_proxies._EDGES)
+    return diffuspec_proxies._claims(columns | dict.fromkeys(helped, GOOD if agree else POOR))
 
 
 def steps(agree: bool) -> tuple[Claim, ...]:
@@ -202,6 +217,8 @@ ALL: list[Claims] = [
     ablation,
     stages,
     lengths,
+    signals,
+    proxies,
     steps,
     knobs,
     deers,
