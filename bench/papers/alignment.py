@@ -29,7 +29,7 @@ from foredraft_align.progress import read_log
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 
-_LAYERS, _ROWS, _SEED, _BATCH = 2, 240, 5, 96
+_LAYERS, _SEED, _BATCH = 2, 5, 96
 _LONGEST_PROMPT = 64
 _SHARD = "00000.safetensors"
 
@@ -54,12 +54,15 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The target, where texts and drafters go, tokens of a text, and steps of a training."""
+    """The target, where texts and drafters go, tokens of a text, steps of a training and blocks of
+    each step.
+    """
 
     target: Path
     folder: Path
     tokens: int
     steps: int
+    rows: int = 240
 
 
 def train_variants(
@@ -114,7 +117,7 @@ def _train(setup: Setup, name: str, variant: Variant) -> None:
         train=tuple(range(len(Store(texts)))),
         held_out=(),
         steps=setup.steps,
-        rows=_ROWS,
+        rows=setup.rows,
         block_sizes=(variant.block,),
         block_shares=(1.0,),
         objective=variant.objective,

@@ -83,8 +83,12 @@ def running(
     connected = ray.is_initialized()
     if not connected:
         require_token()
+        joined = runs_already()
+        if not joined:
+            # Here, too: to start Ray takes seconds.
+            check_ports(file)
         # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
-        address = None if runs_already() else "local"
+        address = None if joined else "local"
         ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     placed = False
     try:

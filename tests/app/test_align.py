@@ -26,7 +26,7 @@ COMMAND = [sys.executable, "-c", "from foredraft_cli.main import main; main()", 
 # The shortest form: each option as small as it may be.
 SHORT = {
     "workers": 1,
-    "steps": 24,
+    "steps": 12,
     "texts": 16,
     "max-tokens": 80,
     "max-prompt": 16,
@@ -35,7 +35,7 @@ SHORT = {
     "rows": 16,
     "batch": 4,
     "shortlist": 128,
-    "checkpoint-steps": 4,
+    "checkpoint-steps": 3,
 }
 
 
@@ -86,17 +86,17 @@ def test_a_run_leaves_a_drafter_its_curves_and_its_card(whole: Path) -> None:
     assert {"config.json", "model.safetensors", "MODEL_CARD.md", "curves.png"} <= {
         path.name for path in whole.iterdir()
     }
-    assert [each.step for each in read_log(whole / "run" / "log.jsonl")] == list(range(1, 25))
-    assert "| 24 x 4, 16 |" in (whole / "MODEL_CARD.md").read_text()
+    assert [each.step for each in read_log(whole / "run" / "log.jsonl")] == list(range(1, 13))
+    assert "| 12 x 4, 16 |" in (whole / "MODEL_CARD.md").read_text()
 
 
 def test_a_killed_run_resumes_to_the_same_weights(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole / "texts", tmp_path / "texts")
     log = tmp_path / "run" / "log.jsonl"
-    kill_behind(start(EMBEDDED, tmp_path), log, steps=6)
+    kill_behind(start(EMBEDDED, tmp_path), log, steps=5)
     assert not (tmp_path / "model.safetensors").exists()
     finish(start(EMBEDDED, tmp_path, "--resume"))
-    assert [each.step for each in read_log(log)] == list(range(1, 25))
+    assert [each.step for each in read_log(log)] == list(range(1, 13))
     assert (tmp_path / "model.safetensors").read_bytes() == (
         whole / "model.safetensors"
     ).read_bytes()

@@ -1,6 +1,6 @@
 """The promise, through the cluster: the same tokens with and without speculation.
 
-32 held-out prompts x 128 tokens, temperature 0 and 0.8, one stream and eight at once. More of them:
+20 held-out prompts x 128 tokens, temperature 0 and 0.8, one stream and eight at once. More of them:
 `FOREDRAFT_EQUALITY_PROMPTS=200 pytest tests/app/test_equality.py`.
 """
 
@@ -17,7 +17,7 @@ from foredraft.client import CompletionClient, CompletionResult
 from foredraft.types import Proposal
 from foredraft_cli.prompts.held_out import prompts, sampling
 
-PROMPTS = int(os.environ.get("FOREDRAFT_EQUALITY_PROMPTS", "32"))
+PROMPTS = int(os.environ.get("FOREDRAFT_EQUALITY_PROMPTS", "20"))
 TOKENS = 128
 
 

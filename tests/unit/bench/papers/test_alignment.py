@@ -18,13 +18,13 @@ def test_variants_are_trained_on_the_same_texts(
 ) -> None:
     monkeypatch.setattr(alignment, "_apart", lambda task: task())
     target = write_target(tmp_path / "target", "llama").folder
-    setup = Setup(target, tmp_path / "setup", tokens=24, steps=4)
+    setup = Setup(target, tmp_path / "setup", tokens=24, steps=2, rows=8)
     prompts = [f"the {n}" for n in range(8)]
     variants = {"I": Variant(Deer(refine_from=1.0), 4), "own": Variant(Decaying(), 8)}
     found = train_variants(setup, prompts, ["and so", "or"], variants)
     assert found.keys() == variants.keys()
     for outcome in found.values():
-        assert len(outcome.losses) == 4 and len(outcome.mats) == 2
+        assert len(outcome.losses) == 2 and len(outcome.mats) == 2
         assert all(0 <= mat <= 8 for mat in outcome.mats)
     held_out = Store(setup.folder / "held_out")
     assert [held_out.text(index).temperature for index in range(2)] == [0, 0]
