@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -17,6 +18,8 @@ from foredraft_cli.chaos.tally import Tally
 
 _TIMEOUT = aiohttp.ClientTimeout(total=180)
 _AGAIN_S = 0.5
+# What a bomb asks for may be allowed and take minutes: its client leaves before.
+_BOMB_S = 30.0
 # What a client may do: read a whole answer, a stream, a stream that it resumes where it is cut, one
 # that it leaves, one that it reads slowly; or ask for too much.
 _WAYS = ("whole", "stream", "resumed", "cancelled", "slow", "bomb")
@@ -161,12 +164,13 @@ class Load:
         await asyncio.wait({reading})
 
     async def _bomb(self, http: aiohttp.ClientSession, body: dict[str, Any]) -> None:
-        """Ask for too much: any answer but a server's error will do."""
+        """Ask for too much: any answer but a server's error will do, or none for a while."""
         self._tally.bombs += 1
-        async with http.post(self._url, json=body) as answer:
-            text = await answer.text()
-            if answer.status >= 500 and answer.status not in _COME_BACK:
-                raise Refused(answer.status, f"for a bomb: {text[:80]}")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BOMB_S), http.post(self._url, json=body) as answer:
+                text = await answer.text()
+                if answer.status >= 500 and answer.status not in _COME_BACK:
+                    raise Refused(answer.status, f"for a bomb: {text[:80]}")
 
     async def _checked(self, answer: aiohttp.ClientResponse) -> dict[str, Any]:
         """Return a whole answer; raise Refused with the status of an error."""
