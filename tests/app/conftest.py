@@ -39,9 +39,9 @@ def cluster(grpc_port: int) -> Iterator[RunningCluster]:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chat(cluster: RunningCluster) -> Iterator[RunningCluster]:
-    """The chat pair beside the embedded one, on its Ray."""
+    """The chat pair beside the embedded one, on its Ray, from the first test that needs it on."""
     if smollm2_target() is None:
         pytest.skip("foredraft fetch could not bring the target")
     values = read(CHAT_FILE).model_dump()

@@ -101,7 +101,7 @@ def ask(at: int) -> dict[str, Any]:
 
 
 # Most of their time is their prompts'. 200 were tried: FOREDRAFT_TOOL_CALLS=200.
-CALLS = int(os.environ.get("FOREDRAFT_TOOL_CALLS", "48"))
+CALLS = int(os.environ.get("FOREDRAFT_TOOL_CALLS", "24"))
 
 
 async def test_tool_calls_follow_their_schema_with_drafts_and_without(

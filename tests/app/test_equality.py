@@ -60,7 +60,7 @@ async def test_speculation_changes_no_token(
 async def test_every_proposal_gives_the_plain_tokens(
     client: CompletionClient, mode: str, verifier_led_rounds: int
 ) -> None:
-    for index, prompt in enumerate(prompts(6)):
+    for index, prompt in enumerate(prompts(3)):
         params = sampling(0.8, index)
         plain = await client.complete(prompt, params, 64, enabled=False)
         options = dlm(mode, 8).options | {"verifier_led_rounds": verifier_led_rounds}
