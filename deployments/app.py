@@ -16,7 +16,7 @@ from ray.serve import Application
 from deployments.config import ForedraftConfig, located
 from deployments.ingress.openai.app import Ingress
 from deployments.serve import parts
-from deployments.serve.platform import check_environment
+from deployments.serve.environment import check_environment
 from deployments.serve.replica import ModelServiceReplica
 from foredraft.strict import parse
 

@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 
 from deployments.pools import TensorConfig
-from deployments.serve.platform import prepare_environment
+from deployments.serve.environment import prepare_environment
 from foredraft import limits
 from foredraft.codec.common import part_from_pb, part_to_pb
 from foredraft.rpc import options

@@ -24,7 +24,7 @@ from bench.load.traffic import Traffic, connect
 from bench.overhead.tracing import FOLDER, read
 from deployments.config import EMBEDDED_FILE
 from deployments.serve.cluster import running
-from deployments.serve.platform import prepare_environment
+from deployments.serve.environment import prepare_environment
 
 Point = tuple[int, str]
 # A round begins where the one before was decided.

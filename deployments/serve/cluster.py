@@ -18,12 +18,11 @@ from deployments.config import ServeFile, located
 from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
 from deployments.serve.deploying import deploy, wait_until_deployed
+from deployments.serve.environment import prepare_environment, require_token
 from deployments.serve.platform import (
     call_every_replica,
     deployment_failures,
     forget_serve,
-    prepare_environment,
-    require_token,
     runs_already,
     started_here,
 )

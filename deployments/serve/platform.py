@@ -1,24 +1,20 @@
-"""What of Ray is alpha, private or set through its environment; memory.py has the rest."""
+"""What of Ray is alpha or private; memory.py has the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from foredraft.errors import ConfigError, TensorLost, Unavailable
+from foredraft.errors import TensorLost, Unavailable
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
-
-log = logging.getLogger(__name__)
 
 _RUNNING_S = 2.0
 # Between two looks at whether this replica is being stopped, or a handle knows of replicas.
@@ -26,38 +22,7 @@ _LOOK_S = 0.1
 # Until then a new handle has its replicas.
 _KNOWN_S = 2.0
 
-# Ray runs its workers at nice 15 by default, which starves decoding beside any load.
-# Serve's control loop, as often as Serve runs it, takes a twentieth of a core from decoding.
-ENVIRONMENT = {
-    "RAY_worker_niceness": "0",
-    "RAY_SERVE_LOG_TO_STDERR": "0",
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
-    # An autoscaling policy sees what replicas reported so long ago.
-    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "2",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TOKENIZERS_PARALLELISM": "false",
-}
-
-
-_AUTH_MODE = "RAY_AUTH_MODE"
 _CONNECT_S = 2.0
-
-
-def prepare_environment() -> None:
-    """Set what Ray reads from the environment; call it before Ray is imported or started."""
-    for key, value in ENVIRONMENT.items():
-        os.environ.setdefault(key, value)
-
-
-def check_environment() -> None:
-    """Warn where Ray was started without what prepare_environment sets, as by `serve run`."""
-    if os.environ.get(_AUTH_MODE, "").lower() != "token":
-        log.warning(
-            "Ray asks for no token (%s): whoever reaches its ports can run code", _AUTH_MODE
-        )
-    missing = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key not in os.environ]
-    if missing:
-        log.warning("Ray was started without %s; `foredraft serve` sets them", " ".join(missing))
 
 
 def runs_already() -> bool:
@@ -76,35 +41,6 @@ def runs_already() -> bool:
             return True
     except (OSError, ValueError):
         return False
-
-
-def require_token() -> None:
-    """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
-
-    Ray does so unless the environment says otherwise, and makes the token (~/.ray/auth_token) if
-    there is none. A Ray that runs already is as it was started. Raise ConfigError where the
-    environment turns it off: whoever reaches Ray's ports could then run code.
-    """
-    if runs_already():
-        return
-    mode = os.environ.get(_AUTH_MODE, "token")
-    if mode.lower() != "token":
-        raise ConfigError(
-            f"{_AUTH_MODE} is {mode}: whoever reaches Ray's ports could run code; unset it",
-            param=_AUTH_MODE,
-        )
-
-
-def prepare_replica() -> None:
-    """Make up in a replica's process for what Ray was started without, as far as that can be."""
-    prepare_environment()
-    if hasattr(os, "setpriority"):
-        wanted = int(os.environ["RAY_worker_niceness"])  # noqa: SIM112 - Ray's spelling
-        try:
-            if os.getpriority(os.PRIO_PROCESS, 0) > wanted:
-                os.setpriority(os.PRIO_PROCESS, 0, wanted)
-        except PermissionError:
-            log.warning("this replica's niceness is above %d, and any load will slow it", wanted)
 
 
 def started_here() -> bool:
@@ -163,16 +99,6 @@ def deployment_failures(application: str) -> list[str]:
             lines = [line for line in deployment.message.splitlines() if line.strip()]
             failures.append(f"{name}: {lines[-1].strip()}")
     return failures
-
-
-def pin(cpus: tuple[int, ...]) -> None:
-    """Keep this thread, and those it starts, to the CPUs; ones that do not exist are left out.
-
-    Only Linux can do that: elsewhere nothing is done.
-    """
-    present = os.sched_getaffinity(0).intersection(cpus) if sys.platform == "linux" else ()
-    if present:
-        os.sched_setaffinity(0, present)
 
 
 def _core_worker() -> Any:

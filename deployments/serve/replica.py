@@ -12,9 +12,10 @@ from typing import Any
 import ray
 
 from deployments.observability.export import export_stats
+from deployments.serve.environment import pin, prepare_replica
 from deployments.serve.memory import introduce_drafter, is_introduced, session_token
 from deployments.serve.parts import DrafterReplica, VerifierReplica
-from deployments.serve.platform import own_config, pin, prepare_replica
+from deployments.serve.platform import own_config
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient

@@ -39,6 +39,7 @@ from deployments.observability.tracing import TraceParent, Traces
 from deployments.pools import DrafterPool, IngressConfig, VerifierPool
 from deployments.preflight import check_tokenizer
 from deployments.serve.deploying import settle
+from deployments.serve.environment import pin, prepare_replica
 from deployments.serve.memory import ClusterMemory, session_token
 from deployments.serve.parts import QUIET_S
 from deployments.serve.platform import (
@@ -46,8 +47,6 @@ from deployments.serve.platform import (
     choose_address,
     is_running,
     own_config,
-    pin,
-    prepare_replica,
     stopping,
 )
 from deployments.serve.routing import PinnedReplicas

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deployments.config import ROOT
-from deployments.serve.platform import ENVIRONMENT
+from deployments.serve.environment import ENVIRONMENT
 from tests.support.hosts.host import Host
 
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")

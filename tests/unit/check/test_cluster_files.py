@@ -11,7 +11,7 @@ import yaml
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.config import ROOT
-from deployments.serve.platform import ENVIRONMENT
+from deployments.serve.environment import ENVIRONMENT
 from foredraft import __version__
 
 CLUSTER = ROOT / "cluster"

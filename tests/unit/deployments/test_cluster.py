@@ -18,8 +18,7 @@ import ray
 from ray import serve
 
 from deployments.config import EMBEDDED_FILE, read
-from deployments.serve import cluster
-from deployments.serve import platform as ray_platform
+from deployments.serve import cluster, environment
 from foredraft.errors import ConfigError, Unavailable
 
 
@@ -142,7 +141,7 @@ def test_a_replica_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch
 def test_pins_are_left_out_where_the_system_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.delattr(os, "sched_getaffinity")
-    ray_platform.pin((0, 1))
+    environment.pin((0, 1))
 
 
 def test_what_ray_was_started_without_is_said_and_made_up_for(
@@ -153,17 +152,17 @@ def test_what_ray_was_started_without_is_said_and_made_up_for(
     monkeypatch.setattr(os, "getpriority", lambda *_: 15)
     asked: list[int] = []
     monkeypatch.setattr(os, "setpriority", lambda _, __, value: asked.append(value))
-    ray_platform.check_environment()
+    environment.check_environment()
     assert "RAY_worker_niceness=0" in caplog.text
-    ray_platform.prepare_replica()
+    environment.prepare_replica()
     assert asked == [0]
     caplog.clear()
-    ray_platform.check_environment()
+    environment.check_environment()
     assert not caplog.text
 
     def forbidden(*_: int) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", forbidden)
-    ray_platform.prepare_replica()
+    environment.prepare_replica()
     assert "niceness" in caplog.text

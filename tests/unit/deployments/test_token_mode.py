@@ -8,7 +8,8 @@ import socket
 import pytest
 from ray._private import services
 
-from deployments.serve.platform import require_token, runs_already
+from deployments.serve.environment import require_token
+from deployments.serve.platform import runs_already
 from foredraft.errors import ConfigError
 
 
