@@ -236,6 +236,12 @@ def kills(
     trials: Annotated[int, typer.Option(min=1, help="How many verifiers are lost.")] = 100,
     verifiers: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
+    prompt: Annotated[
+        int,
+        typer.Option(
+            min=200, help="Characters of each prompt, which a second verifier has to read."
+        ),
+    ] = 1200,
     loss: Annotated[Loss | None, typer.Option(help="How they are lost; default: in turn.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Where to write the trials.")
@@ -243,13 +249,14 @@ def kills(
     config: ConfigOption = EMBEDDED_FILE,
 ) -> None:
     """Kill and stop verifiers in every step of a request; compare its text, and time its gaps."""
+    from bench.kills.run import KillPlan, measure
     from bench.kills.run import as_json as as_values
     from bench.kills.run import as_markdown as as_gaps
-    from bench.kills.run import measure
 
     say = partial(typer.echo, err=True)
-    losses = Loss if loss is None else (loss,)
-    found = asyncio.run(measure(read(config), verifiers, trials, seed, say, losses))
+    losses = tuple(Loss) if loss is None else (loss,)
+    plan = KillPlan(verifiers, trials, seed, losses, prompt)
+    found = asyncio.run(measure(read(config), plan, say))
     _report("kills", as_gaps(found), as_values(found), json_file)
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +27,20 @@ from foredraft_cli.prompts.held_out import prompts, sampling
 
 _MAX_TOKENS = 64
 _TEXTS = 6
-# A prefill long enough to lose a verifier in it.
-_PROMPT_CHARACTERS = 2500
 _TIMEOUT_S = 180.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class KillPlan(NamedTuple):
+    """How many verifiers are lost, of how many, when by which seed, and how; and how many
+    characters a prompt has, which another verifier reads then.
+    """
+
+    verifiers: int = 2
+    trials: int = 100
+    seed: int = 1
+    losses: tuple[Loss, ...] = tuple(Loss)
+    prompt_characters: int = 1200
 
 
 class Lost(NamedTuple):
@@ -51,19 +61,13 @@ _TOKENS = {
 }
 
 
-async def measure(
-    file: ServeFile,
-    verifiers: int,
-    count: int,
-    seed: int,
-    say: Callable[[str], None],
-    losses: Iterable[Loss] = Loss,
-) -> list[Lost]:
-    """Run so many trials on a cluster with so many verifiers."""
+async def measure(file: ServeFile, plan: KillPlan, say: Callable[[str], None]) -> list[Lost]:
+    """Run a plan's trials on a cluster of its own."""
     found: list[Lost] = []
-    with running(_wanted(file, verifiers)) as cluster:
-        for trial in trials(count, verifiers, seed, losses):
-            found.append(await _tried(cluster.url, file.application.name, trial))
+    name, characters = file.application.name, plan.prompt_characters
+    with running(_wanted(file, plan.verifiers)) as cluster:
+        for trial in trials(plan.trials, plan.verifiers, plan.seed, plan.losses):
+            found.append(await _tried(cluster.url, name, trial, characters))
             say(str(found[-1]))
     return found
 
@@ -78,10 +82,10 @@ def _wanted(file: ServeFile, verifiers: int) -> ServeFile:
     return ServeFile.model_validate(values)
 
 
-async def _tried(url: str, application: str, trial: Trial) -> Lost:
+async def _tried(url: str, application: str, trial: Trial, characters: int) -> Lost:
     """Lose a verifier as a trial says, and wait until all are back."""
     text = prompts(_TEXTS)[trial.prompt % _TEXTS]
-    prompt = (text * (_PROMPT_CHARACTERS // len(text) + 1))[:_PROMPT_CHARACTERS]
+    prompt = (text * (characters // len(text) + 1))[:characters]
     params = sampling(trial.temperature, trial.prompt)
     async with connect() as http:
 
