@@ -238,9 +238,7 @@ def kills(
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
     prompt: Annotated[
         int,
-        typer.Option(
-            min=200, help="Characters of each prompt, which a second verifier has to read."
-        ),
+        typer.Option(min=200, help="Characters of each prompt, which another one reads."),
     ] = 1200,
     loss: Annotated[Loss | None, typer.Option(help="How they are lost; default: in turn.")] = None,
     json_file: Annotated[
