@@ -63,7 +63,8 @@ class ControllerState:
 
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
     that the last drafter read, store the tensor store that it had. opening_s is the least that
-    opening a drafter's session took lately, breaker what sessions saw of late drafts. traffic is
+    opening a drafter's session took lately, breaker what sessions saw of late drafts. trier is the
+    session that began to draft although that is expected to lose, None if none did. traffic is
     shared by all kinds.
     """
 
@@ -72,6 +73,7 @@ class ControllerState:
         self.hit_rate: float | None = None
         self.opening_s = 0.0
         self.breaker: Breaker | None = None
+        self.trier: object | None = None
         self.features, self.store = features, store
         self.traffic = traffic or Traffic()
 

@@ -70,6 +70,7 @@ class Drafting:
     def start(self) -> None:
         """Attach a drafter in the background, if a draft is wanted enough."""
         if self._pays:
+            self._lengths.begin()
             self._attaching = asyncio.create_task(self._attach())
             self._attaching.add_done_callback(_log_failure)
 

@@ -82,9 +82,18 @@ class DraftLengths:
     def begin_pays(self, rows: int, tokens_left: int) -> bool:
         """Return whether drafts for the tokens left are worth opening a drafter's session for, and
         reading so many rows again.
+
+        What is to be found out one session tries, and all know.
         """
+        if self._choice().cause is Cause.PROBE and self._saved.trier not in (None, self):
+            return False
         opening_s = self._saved.opening_s
         return self._controller.begin_pays(self._state, rows, opening_s, tokens_left)
+
+    def begin(self) -> None:
+        """Take note that a drafter's session is opened, as begin_pays has it."""
+        if self._choice().cause is Cause.PROBE:
+            self._saved.trier = self
 
     def opened(self, seconds: float) -> None:
         """Take note of how long opening a drafter's session took."""
@@ -109,6 +118,8 @@ class DraftLengths:
                 state = self._controller.update(state, observation)
             self._saved.share(self._controller, state)
             self._state = state
+            if self._choice().cause is not Cause.PROBE:
+                self._end_trial()
 
     def reset(self) -> None:
         """Forget what was learnt of a drafter that is left."""
@@ -117,10 +128,15 @@ class DraftLengths:
 
     def save(self) -> None:
         """Keep what was learnt for later sessions."""
+        self._end_trial()
         self._saved.traffic.ended(self._most_sessions)
         if self.max_k > 0:
             self._saved.save(self._controller, self._state)
         self._saved.hit_rate = self._hit_rate
+
+    def _end_trial(self) -> None:
+        if self._saved.trier is self:
+            self._saved.trier = None
 
     def _choice(self) -> Decision:
         if self._chosen is None:

@@ -16,8 +16,8 @@ class Cause(StrEnum):
     """The class of reasons that a draft length was chosen for.
 
     drafts: a draft is expected to pay, or is configured. plain: decoding without one is. probe: a
-    draft is tried although it is expected to lose. observe: the longest is tried, to observe all
-    positions.
+    draft is tried although it is expected to lose, or little is known at this load. observe: the
+    longest is tried, to observe all positions.
     """
 
     DRAFTS = "drafts"

@@ -48,7 +48,8 @@ with k = 0 the drafter has no work.
 Every estimate fades by a factor with each observation, so that it follows a text, or a machine,
 that changes. All but r is shared by the sessions under way: sixteen that begin at once learn what a
 draft costs them in a sixteenth of the rounds that each would need by itself. Few rounds say little:
-until more were seen at a load, drafts are tried that are expected to lose. While nothing is
+until more were seen at a load, drafts are tried that are expected to lose. Whatever is tried, one
+session tries it for all: to begin takes the drafter's time, and so the others'. While nothing is
 drafted, the acceptance may change unseen: a draft is tried again as soon as what it is expected to
 lose is a small share of the tokens since the last one.
 """
@@ -218,6 +219,8 @@ class GoodputController:
                 if loss > max(_CURIOUS_SHARE * known * instead, probed):
                     return 0, Cause.PLAIN, reason
                 return best, Cause.PROBE, f"{reason}: tried"
+            if state.price.sessions > 1 and state.load.rounds < _CURIOUS_ROUNDS:
+                return best, Cause.PROBE, f"{reason}: not known of so many sessions"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
         return best, Cause.DRAFTS, reason

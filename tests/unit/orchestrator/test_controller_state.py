@@ -7,7 +7,7 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState, ControllerStates
 from orchestrator.drive.lengths import DraftLengths
 from orchestrator.length.config import DiffuSpecConfig, GoodputConfig
-from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.controllers import Cause, Cost, Observation
 
 
 def test_a_learning_controller_goes_on_where_the_last_session_ended() -> None:
@@ -34,6 +34,26 @@ def test_sessions_under_way_learn_from_each_others_rounds() -> None:
     # By itself, each would have had 16 rounds that were expected to lose.
     assert rounds <= 4
     assert not any(each.wants_draft for each in lengths[1:])
+
+
+def test_one_session_at_a_time_tries_drafts_that_are_expected_to_lose() -> None:
+    goodput, saved = GoodputConfig().controller(), ControllerState()
+    # A draft's rows cost eight sessions a little more than it brings.
+    saved.traffic.price = Price(8, 0.01, 0.0005)
+    first, second = (DraftLengths(goodput, saved, 0.2) for _ in range(2))
+    assert first.next_k() and first.decision.cause is Cause.PROBE
+    assert first.begin_pays(0, 100)
+    first.begin()
+    assert first.begin_pays(0, 100) and not second.begin_pays(0, 100)
+    # Until it has found out, or ends.
+    first.save()
+    assert second.begin_pays(0, 100)
+    second.begin()
+    costly = Cost(4, 4, 4, 1, 5.0, 4.0, saved.traffic.price)
+    while second.wants_draft:
+        assert not first.begin_pays(0, 100)
+        second.observe(Observation(4, 4, 0), costly)
+    assert saved.trier is None
 
 
 def test_how_well_a_text_goes_is_its_sessions_own() -> None:

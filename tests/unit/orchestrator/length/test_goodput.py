@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.types import Price
 from orchestrator.length.config import GoodputConfig
-from orchestrator.length.controllers import Cost, Observation
+from orchestrator.length.controllers import Cause, Cost, Observation
 from orchestrator.length.goodput import GoodputController, GoodputState
 
 ALONE = Price(sessions=1, pass_s=1.0, row_s=0.01)
@@ -91,6 +93,17 @@ def test_what_was_learnt_at_one_load_does_not_count_at_another() -> None:
     assert goodput.next_k(lost) == 0
     back = goodput.spent(lost, Cost(0, 0, 0, 8, 8.0, 0.0, ALONE))
     assert goodput.next_k(back) == 8
+
+
+def test_what_drafts_bring_beside_others_is_found_out_first() -> None:
+    goodput = controller()
+    alone = live(goodput, 40, accepted=8)
+    assert goodput.choose(alone)[1] is Cause.DRAFTS
+    shared = replace(alone, price=ALONE._replace(sessions=4))
+    k, cause, _ = goodput.choose(shared)
+    assert k > 0 and cause is Cause.PROBE
+    known = live(goodput, 40, accepted=8, price=shared.price, state=shared)
+    assert goodput.choose(known)[1] is Cause.DRAFTS
 
 
 def test_a_session_drafts_again_as_soon_as_the_price_falls() -> None:
