@@ -64,8 +64,7 @@ class ControllerState:
     hit_rate is the run-ahead gate's, None before the first session ended. features names those
     that the last drafter read, store the tensor store that it had. opening_s is the least that
     opening a drafter's session took lately, breaker what sessions saw of late drafts. trier is the
-    session that began to draft although that is expected to lose, None if none did. traffic is
-    shared by all kinds.
+    session that finds out whether drafts pay, None while none does. traffic is shared by all kinds.
     """
 
     def __init__(self, features: str = "", traffic: Traffic | None = None, store: str = "") -> None:

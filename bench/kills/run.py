@@ -36,11 +36,11 @@ class KillPlan(NamedTuple):
     characters a prompt has, which another verifier reads then.
     """
 
-    verifiers: int = 2
-    trials: int = 100
-    seed: int = 1
-    losses: tuple[Loss, ...] = tuple(Loss)
-    prompt_characters: int = 1200
+    verifiers: int
+    trials: int
+    seed: int
+    losses: tuple[Loss, ...]
+    prompt_characters: int
 
 
 class Lost(NamedTuple):

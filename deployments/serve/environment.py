@@ -37,7 +37,7 @@ def check_environment() -> None:
     """Warn where Ray was started without what prepare_environment sets, as by `serve run`."""
     if os.environ.get(_AUTH_MODE, "").lower() != "token":
         log.warning(
-            "Ray asks for no token (%s): whoever reaches its ports can run code", _AUTH_MODE
+            "Ray requires no token (%s): its open ports allow anybody to run code", _AUTH_MODE
         )
     missing = [f"{key}={value}" for key, value in ENVIRONMENT.items() if key not in os.environ]
     if missing:
@@ -45,18 +45,18 @@ def check_environment() -> None:
 
 
 def require_token() -> None:
-    """Have a Ray that this process starts ask everybody for its token; call it before ray.init.
+    """Have a Ray that this process starts require its token; call it before ray.init.
 
     Ray does so unless the environment says otherwise, and makes the token (~/.ray/auth_token) if
     there is none. A Ray that runs already is as it was started. Raise ConfigError where the
-    environment turns it off: whoever reaches Ray's ports could then run code.
+    environment turns it off: Ray's ports would allow anybody to run code.
     """
     if runs_already():
         return
     mode = os.environ.get(_AUTH_MODE, "token")
     if mode.lower() != "token":
         raise ConfigError(
-            f"{_AUTH_MODE} is {mode}: whoever reaches Ray's ports could run code; unset it",
+            f"{_AUTH_MODE} is {mode}: Ray's ports would allow anybody to run code; unset it",
             param=_AUTH_MODE,
         )
 

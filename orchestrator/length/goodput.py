@@ -220,7 +220,7 @@ class GoodputController:
                     return 0, Cause.PLAIN, reason
                 return best, Cause.PROBE, f"{reason}: tried"
             if state.price.sessions > 1 and state.load.rounds < _CURIOUS_ROUNDS:
-                return best, Cause.PROBE, f"{reason}: not known of so many sessions"
+                return best, Cause.PROBE, f"{reason}: little is known at this load"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
         return best, Cause.DRAFTS, reason

@@ -23,7 +23,7 @@ _ALONE: dict[str, ScorerConfig] = {
     "n-grams of the text": ScorerConfig(edge=0, context=1),
     _EDGES: ScorerConfig(edge=1, context=0),
 }
-_THEIRS = "said in Sec. 4.2"
+_THEIRS = "stated in Sec. 4.2"
 
 
 async def proxies(experiment: Experiment) -> list[Section]:
