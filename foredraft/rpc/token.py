@@ -6,6 +6,7 @@ without any certificates to hand out.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from foredraft.errors import ConfigError
 _HEADER = "authorization"
 # What probes ask without a token.
 _OPEN = "/grpc.health.v1.Health/"
+# A stream that writes nothing for as long is refused all the same.
+_FIRST_MESSAGE_S = 1.0
 
 
 def shown(token: str) -> tuple[tuple[str, str], ...]:
@@ -69,7 +72,9 @@ class _Asking(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc has no 
 def _refusal(handler: Any) -> Any:
     """Return a handler of the same kind that refuses every call."""
 
-    async def refuse(_: Any, context: Any) -> None:
+    async def refuse(request: Any, context: Any) -> None:
+        if handler.request_streaming:
+            await _first_message(request)
         message = "a valid token is needed: authorization: Bearer TOKEN"
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
 
@@ -80,3 +85,15 @@ def _refusal(handler: Any) -> Any:
         (True, True): grpc.stream_stream_rpc_method_handler,
     }
     return kinds[handler.request_streaming, handler.response_streaming](refuse)
+
+
+async def _first_message(requests: Any) -> None:
+    """Wait for a stream's first message: a client that writes to an ended stream loses its status.
+
+    grpc.aio then has INTERNAL in its place, which reads as a replica that left.
+    """
+    try:
+        async with asyncio.timeout(_FIRST_MESSAGE_S):
+            await anext(requests, None)
+    except TimeoutError:
+        pass

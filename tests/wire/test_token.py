@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,23 @@ async def test_only_callers_with_the_token_may_open_a_session_or_ask_for_the_mod
                 await _info(service, channel)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert server.stats()["sessions"] == 0
+
+
+@both
+@pytest.mark.parametrize("writes", (True, False))
+async def test_a_stream_without_the_token_is_refused_after_its_first_message_or_a_second(
+    service: Service, token_file: Path, writes: bool
+) -> None:
+    async with (
+        serving(service, token_file=token_file) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        call = channel.stream_stream(service.method)()
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        if writes:
+            await call.write(b"")
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def _info(service: Service, channel: grpc.aio.Channel) -> Any:
