@@ -13,7 +13,7 @@ HASH_BITS = 52
 _MASK = (1 << 64) - 1
 
 # Purposes of `substream`.
-DRAFT, ACCEPT, RESIDUAL = 1, 2, 3
+DRAFT, ACCEPT, RESIDUAL, DENOISE = 1, 2, 3, 4
 
 
 def signed(x: int) -> int:

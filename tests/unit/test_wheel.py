@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OWN = {"deployments", "drafter_service", "orchestrator", "verifier_service"}
+OWN = {"denoiser_service", "deployments", "drafter_service", "orchestrator", "verifier_service"}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,31 @@
+"""What the core asks of a diffusion language model, and of whatever drafts states for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from denoiser_service.core.next import Logits
+from denoiser_service.core.ranks import Anchor
+from denoiser_service.core.state import State
+
+
+class Denoiser(Protocol):
+    """A block-diffusion model; its blocks lie at multiples of their length."""
+
+    vocab: int
+    block_length: int
+
+    def evaluate(self, prefix: Sequence[int], states: Sequence[State]) -> Sequence[Logits]:
+        """Return the logits [L, V] of states of the block after a prefix of whole blocks: one call.
+
+        A state's logits have the same bits whatever is evaluated with it. The mask token's are
+        -inf.
+        """
+
+
+class Drafting(Protocol):
+    """Guesses states that denoising will come to; only the number of calls depends on them."""
+
+    def __call__(self, anchor: Anchor) -> Sequence[State]:
+        """Return states to evaluate together with the anchor's."""

@@ -1,0 +1,49 @@
+"""Verification as a walk through evaluated states: Spiffy's Alg. 1, step 5, without its recursion.
+
+A draft is accepted when the walk comes to a state equal to it. Who its parents are, how many levels
+a step skips and how many tokens it fills come out by themselves; a wrong, repeated or hostile draft
+is a state that the walk never comes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from denoiser_service.core.next import Logits, Rule, next_state
+from denoiser_service.core.state import MASKED, State, extends, is_full
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """The states that the walk came to, in order, and the logits that each step used."""
+
+    states: tuple[State, ...]
+    logits: tuple[Logits, ...]
+
+
+def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) -> Walk:
+    """Return the steps from a state on for as long as the state they lead to is known.
+
+    At least one: raise KeyError where the first state is not known. `start` is the block's first
+    position in the text.
+    """
+    logits = [known[state]]
+    states = [next_state(state, logits[-1], rule, start)]
+    while not is_full(states[-1]) and states[-1] in known:
+        logits.append(known[states[-1]])
+        states.append(next_state(states[-1], logits[-1], rule, start))
+    return Walk(tuple(states), tuple(logits))
+
+
+def to_evaluate(state: State, drafts: Iterable[State], vocab: int) -> list[State]:
+    """Return the state and the drafts that a walk from it can come to, each once, in order.
+
+    Others would cost a place in the call for nothing, or name tokens that the model does not have.
+    """
+    found = {state: None}
+    for draft in drafts:
+        known_tokens = all(token == MASKED or 0 <= token < vocab for token in draft)
+        if known_tokens and extends(draft, state) and not is_full(draft):
+            found[draft] = None
+    return list(found)

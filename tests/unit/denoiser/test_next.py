@@ -1,0 +1,92 @@
+"""One step: which slots it fills, with what, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from denoiser_service.core.next import Dynamic, Rule, Static, keyed_noise, next_state
+from denoiser_service.core.state import MASKED, fill, hash_state, opened
+from foredraft.decoding.prefix import extend_hash
+from foredraft.errors import CorruptModelOutput
+
+EMPTY = (MASKED,) * 3
+
+
+def logits(*rows):
+    return np.array(rows, np.float32)
+
+
+EVEN = logits([0, 2, 0], [0, 2, 0], [0, 2, 0])
+
+
+def test_equal_confidences_fill_the_lowest_slot_and_equal_scores_the_lowest_token():
+    assert next_state(EMPTY, EVEN, Rule(Static(1)), 0) == (1, MASKED, MASKED)
+    assert next_state(EMPTY, EVEN, Rule(Static(2)), 0) == (1, 1, MASKED)
+    assert next_state(EMPTY, np.zeros((3, 3), np.float32), Rule(Static(3)), 0) == (0, 0, 0)
+    assert next_state((MASKED, 0, MASKED), EVEN, Rule(Static(5)), 0) == (1, 0, 1)
+
+
+def test_dynamic_unmasking_fills_what_is_sure_and_at_least_one():
+    sure = logits([0, 9, 0], [0, 0, 1], [9, 0, 0])
+    assert next_state(EMPTY, sure, Rule(Dynamic(0.9)), 0) == (1, MASKED, 0)
+    assert next_state(EMPTY, EVEN, Rule(Dynamic(0.9)), 0) == (1, MASKED, MASKED)
+
+
+def test_confidence_is_that_of_the_drawn_token_whatever_the_temperature():
+    """The noise draws slot 0's least likely token, so that slot 2 is filled first."""
+
+    def noise(seed, filled, positions, vocab):
+        return np.array([[50.0, 0, 0], [0, 0, 0], [0, 0, 0]])
+
+    rows = logits([-5, 5, 0], [0, 0.1, 0], [0, 0, 1])
+    assert next_state(EMPTY, rows, Rule(Static(1), 1.0, 0, noise), 0) == (MASKED, MASKED, 2)
+
+
+def test_what_has_no_probability_is_never_drawn():
+    rows = logits(*[[-np.inf, 0, -np.inf]] * 3)
+    for seed in range(50):
+        assert next_state(EMPTY, rows, Rule(Static(3), 2.0, seed), 0) == (1, 1, 1)
+
+
+def test_noise_depends_on_seed_position_and_filled_slots():
+    at = np.array([5, 6])
+    own = keyed_noise(3, 1, at, 4)
+    assert own.shape == (2, 4) and not np.isin(own[0], own[1]).any()
+    for other in (keyed_noise(4, 1, at, 4), keyed_noise(3, 2, at, 4), keyed_noise(3, 1, at + 2, 4)):
+        assert not np.isin(other, own).any()
+    assert np.array_equal(keyed_noise(3, 1, at[1:], 4), own[1:])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(bad):
+    rows = EVEN.copy()
+    rows[1, 1] = bad
+    with pytest.raises(CorruptModelOutput, match="finite"):
+        next_state(EMPTY, rows, Rule(Static(1)), 0)
+    assert next_state((MASKED, 0, MASKED), rows, Rule(Static(1)), 0) == (1, 0, MASKED)
+
+
+def test_what_cannot_be_a_step_is_refused():
+    with pytest.raises(ValueError, match="full"):
+        next_state((1, 1, 1), EVEN, Rule(Static(1)), 0)
+    with pytest.raises(CorruptModelOutput, match="shape"):
+        next_state(EMPTY, EVEN[:2], Rule(Static(1)), 0)
+    for field, make in {
+        "per_step": lambda: Static(0),
+        "threshold": lambda: Dynamic(1.0),
+        "temperature": lambda: Rule(Static(1), -0.1),
+    }.items():
+        with pytest.raises(ValueError, match=field):
+            make()
+    with pytest.raises(ValueError, match="given"):
+        opened((1, 2, 3, 4), 3)
+    with pytest.raises(ValueError, match="slot 0"):
+        fill((1, MASKED), {0: 2})
+
+
+def test_a_hash_names_prefix_block_slots_and_tokens():
+    states = [EMPTY, (1, MASKED, MASKED), (MASKED, 1, MASKED), (2, MASKED, MASKED), (1, 1, MASKED)]
+    hashes = {hash_state(h, block, s) for h in (7, 8) for block in (0, 1) for s in states}
+    assert len(hashes) == 4 * len(states)
+    assert hash_state(7, 0, EMPTY) not in {extend_hash(7, tokens) for tokens in ([], [0], [1])}
