@@ -30,18 +30,18 @@ _MOST_SETS = 1_000_000
 class Counts:
     """How often each formula was filled in so many steps."""
 
-    def __init__(self, rule: Rule, ranked_by: RankedBy, lookahead: int = LOOKAHEAD) -> None:
-        self._rule, self._ranked_by = rule, ranked_by
+    def __init__(self, ranked_by: RankedBy, lookahead: int = LOOKAHEAD) -> None:
+        self._ranked_by = ranked_by
         self._levels: list[Counter[Formula]] = [Counter() for _ in range(lookahead)]
 
-    def add(self, block: Block) -> None:
-        """Count the formulas of every anchor of a denoised block (Alg. 2, part 1)."""
+    def add(self, block: Block, rule: Rule) -> None:
+        """Count the formulas of every anchor of a block that the rule denoised (Alg. 2, part 1)."""
         states = block.states
         for step, logits in enumerate(block.logits, start=1):
             if step == len(states) - 1:
                 return
             anchor = Anchor(states[step], logits, block.start)
-            ranks = Ranks(anchor, self._rule, self._ranked_by)
+            ranks = Ranks(anchor, rule, self._ranked_by)
             ahead = states[step : step + len(self._levels) + 1]
             for level, formula in enumerate(_formulas(ranks, ahead)):
                 self._levels[level][formula] += 1

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
+
+from foredraft_align.loop.sharded import ShardedOptimizer
 
 
 class Checkpoints:
@@ -51,3 +54,35 @@ class Checkpoints:
     def _meet(self) -> None:
         if self._world > 1:
             dist.barrier()
+
+
+def store(
+    checkpoints: Checkpoints,
+    step: int,
+    elapsed: float,
+    model: nn.Module,
+    optimizer: ShardedOptimizer,
+) -> None:
+    """Store what `restore` needs: trained weights, this rank's optimizers, steps and seconds."""
+    weights = {
+        name: parameter.detach().clone()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
+    checkpoints.save(step, {"optimizer": optimizer.state()}, {"model": weights, "elapsed": elapsed})
+
+
+def restore(
+    checkpoints: Checkpoints, model: nn.Module, optimizer: ShardedOptimizer
+) -> tuple[int, float]:
+    """Restore the latest checkpoint, if there is one; return steps and seconds that are done."""
+    found = checkpoints.load()
+    if found is None:
+        return 0, 0.0
+    mine, shared = found
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.copy_(shared["model"][name])
+    optimizer.load(mine["optimizer"])
+    return int(shared["step"]), float(shared["elapsed"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -17,8 +16,9 @@ from foredraft_align.data.store import Store
 from foredraft_align.drafter.student import Student
 from foredraft_align.evaluate import tokens_per_round
 from foredraft_align.loop.batches import Batches, parts
-from foredraft_align.loop.checkpoints import Checkpoints
+from foredraft_align.loop.checkpoints import Checkpoints, restore, store
 from foredraft_align.loop.clock import advance
+from foredraft_align.loop.log import StepLog
 from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.objectives import Decaying, Objective, loss_of
 from foredraft_align.loop.precision import fast_products
@@ -88,13 +88,13 @@ def train(
     ]
     optimizer = ShardedOptimizer(trained, plan.lr, weight_decay=0.05, distributed=world > 1)
     checkpoints = Checkpoints(plan.output / "run", rank, world)
-    step, elapsed = _resume(checkpoints, student, optimizer)
+    step, elapsed = restore(checkpoints, student, optimizer)
     saved = step
-    store = Store(plan.texts)
-    batches = Batches(store, plan.train, plan.batch, plan.rows, plan.seed)
+    texts = Store(plan.texts)
+    batches = Batches(texts, plan.train, plan.batch, plan.rows, plan.seed)
     schedule = WSD(plan.lr, decay=plan.decay)
-    held_out = [store.text(index) for index in plan.held_out]
-    log = _Log(plan.output / "run" / "log.jsonl", rank, step, report)
+    held_out = [texts.text(index) for index in plan.held_out]
+    log = StepLog(plan.output / "run" / "log.jsonl", step) if rank == 0 else None
     previous = time.monotonic()
     done = _share_done(plan, step, elapsed)
     while done < 1:
@@ -106,12 +106,15 @@ def train(
         mat = None
         if rank == 0 and held_out and (step % plan.evaluate_steps == 0 or done == 1):
             mat = tokens_per_round(student, held_out, plan.block_sizes[-1]).mat
-        log.add(Progress(step, elapsed, done, float(figures[0]), float(figures[1]), mat))
+        if log is not None:
+            progress = Progress(step, elapsed, done, float(figures[0]), float(figures[1]), mat)
+            log.add(asdict(progress))
+            report(progress)
         if step % plan.checkpoint_steps == 0:
-            _save(checkpoints, step, elapsed, student, optimizer)
+            store(checkpoints, step, elapsed, student, optimizer)
             saved = step
     if saved != step:
-        _save(checkpoints, step, elapsed, student, optimizer)
+        store(checkpoints, step, elapsed, student, optimizer)
     if rank == 0:
         student.save(plan.output)
 
@@ -148,55 +151,3 @@ def _step(
         figures += torch.stack((loss.detach(), right)) * share
     optimizer.step(lr)
     return figures
-
-
-def _resume(
-    checkpoints: Checkpoints, student: Student, optimizer: ShardedOptimizer
-) -> tuple[int, float]:
-    """Restore the latest checkpoint, if there is one; return steps and seconds that are done."""
-    found = checkpoints.load()
-    if found is None:
-        return 0, 0.0
-    mine, shared = found
-    with torch.no_grad():
-        for name, parameter in student.named_parameters():
-            if parameter.requires_grad:
-                parameter.copy_(shared["model"][name])
-    optimizer.load(mine["optimizer"])
-    return int(shared["step"]), float(shared["elapsed"])
-
-
-def _save(
-    checkpoints: Checkpoints,
-    step: int,
-    elapsed: float,
-    student: Student,
-    optimizer: ShardedOptimizer,
-) -> None:
-    weights = {
-        name: parameter.detach().clone()
-        for name, parameter in student.named_parameters()
-        if parameter.requires_grad
-    }
-    checkpoints.save(step, {"optimizer": optimizer.state()}, {"model": weights, "elapsed": elapsed})
-
-
-class _Log:
-    """Rank 0's figures of every step, as lines of JSON; those after a checkpoint are dropped."""
-
-    def __init__(
-        self, path: Path, rank: int, step: int, report: Callable[[Progress], None]
-    ) -> None:
-        self._path, self._rank, self._report = path, rank, report
-        if rank == 0:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lines = path.read_text().splitlines() if path.is_file() else []
-            kept = [line for line in lines if json.loads(line)["step"] <= step]
-            path.write_text("".join(f"{line}\n" for line in kept))
-
-    def add(self, progress: Progress) -> None:
-        """Write one step's figures."""
-        if self._rank == 0:
-            with self._path.open("a") as file:
-                file.write(json.dumps(asdict(progress)) + "\n")
-            self._report(progress)

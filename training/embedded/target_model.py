@@ -5,6 +5,7 @@ Hugging Face layout.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +75,10 @@ def masked_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
     return scores.softmax(-1).to(v.dtype) @ v
 
 
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Attention of q, k, v [batch, heads, length, head_dim]"""
+
+
 class TargetLayer(nn.Module):
     """One pre-norm Llama layer."""
 
@@ -88,14 +93,16 @@ class TargetLayer(nn.Module):
         self.gate_up = nn.Linear(h, 2 * f, bias=False)
         self.down = nn.Linear(f, h, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x [batch, length, hidden], cos and sin [length, head_dim]; causal."""
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend = causal_attention
+    ) -> Tensor:
+        """x [batch, length, hidden], cos and sin [length, head_dim]."""
         b, n, h = x.shape
         q, k, v = (
             self.qkv(self.attention_norm(x)).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         )
         q, k = rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype)
-        mixed = causal_attention(q, k, v)
+        mixed = attend(q, k, v)
         x = x + self.out(mixed.transpose(1, 2).reshape(b, n, h))
         gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
@@ -122,12 +129,18 @@ class TargetModel(nn.Module):
                 scale = 0.02 / (2 * shape.layers) ** 0.5 if residual else 0.02
                 nn.init.normal_(parameter, std=scale, generator=generator)
 
-    def hidden(self, tokens: Tensor) -> Tensor:
-        """Final normalised hidden states [batch, length, hidden] of tokens [batch, length]."""
+    def hidden(
+        self, tokens: Tensor, attend: Attend = causal_attention, positions: Tensor | None = None
+    ) -> Tensor:
+        """Final normalised hidden states [batch, length, hidden] of tokens [batch, length].
+
+        `positions` [length] are 0, 1, 2 and so on if they are not given.
+        """
         x = self.embedding(tokens)
-        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]
+        at = slice(tokens.shape[1]) if positions is None else positions
+        cos, sin = self.cos[at], self.sin[at]
         for layer in self.layers:
-            x = layer(x, cos, sin)
+            x = layer(x, cos, sin, attend)
         return self.norm(x)
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
@@ -198,9 +211,13 @@ def hf_tensors(model: TargetModel) -> dict[str, Tensor]:
     return {name: tensor.detach().bfloat16().contiguous() for name, tensor in out.items()}
 
 
-def export_target(model: TargetModel, directory: Path) -> None:
+def export_target(
+    model: TargetModel, directory: Path, fields: Mapping[str, object] | None = None
+) -> None:
     """Writes config.json, generation_config.json and model.safetensors: embedding and norms in
     bf16, linear weights in int8 rows, which take half of the room and are bf16 again once loaded.
+
+    `fields` of config.json are added, or take the place of a Llama's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     tensors = hf_tensors(model)
@@ -208,7 +225,7 @@ def export_target(model: TargetModel, directory: Path) -> None:
     save_file(
         tensors | to_int8_rows(linear), directory / "model.safetensors", metadata={"format": "pt"}
     )
-    config = hf_config(model.shape) | {"quantization_config": QUANTIZATION}
+    config = hf_config(model.shape) | {"quantization_config": QUANTIZATION, **(fields or {})}
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     generation = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     (directory / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
@@ -248,6 +265,11 @@ def load_target(directory: Path) -> TargetModel:
     return model
 
 
+def sources(layers: int, larger: int) -> list[int]:
+    """Which of `layers` each of the `larger` number of layers that `grown` makes is a copy of."""
+    return [index * layers // larger for index in range(larger)]
+
+
 @torch.no_grad()
 def grown(model: TargetModel, layers: int) -> TargetModel:
     """The same function with more layers: copies of its own, spread evenly, that add nothing yet.
@@ -260,11 +282,11 @@ def grown(model: TargetModel, layers: int) -> TargetModel:
     larger = TargetModel(replace(model.shape, layers=layers), seed=0)
     larger.embedding.load_state_dict(model.embedding.state_dict())
     larger.norm.load_state_dict(model.norm.state_dict())
-    sources = [index * len(model.layers) // layers for index in range(layers)]
-    for index, source in enumerate(sources):
+    copied = sources(len(model.layers), layers)
+    for index, source in enumerate(copied):
         layer = larger.get_submodule(f"layers.{index}")
         layer.load_state_dict(model.layers[source].state_dict())
-        if source in sources[:index]:
+        if source in copied[:index]:
             for name in ("out", "down"):
                 layer.get_parameter(f"{name}.weight").zero_()
     return larger

@@ -26,10 +26,10 @@ def formula(*pairs):
 
 
 def counted(rule, denoisers, text=TEXT, ranked_by=RankedBy.NOISE, lookahead=3):
-    counts = Counts(rule, ranked_by, lookahead)
+    counts = Counts(ranked_by, lookahead)
     for denoiser in denoisers:
         for block in vanilla(denoiser, text, rule).blocks:
-            counts.add(block)
+            counts.add(block, rule)
     return counts
 
 

@@ -49,10 +49,10 @@ def test_any_drafts_lead_through_the_states_of_vanilla_decoding(rule, seed, max_
 @settings(max_examples=40)
 @given(rules, st.integers(0, 10_000), st.sampled_from(RankedBy), st.integers(0, 5))
 def test_a_calibrated_graph_leads_through_the_same_states(rule, seed, ranked_by, budget):
-    counts = Counts(rule, ranked_by, lookahead=3)
+    counts = Counts(ranked_by, lookahead=3)
     plain = vanilla(Tabular(seed), TEXT, rule)
     for block in plain.blocks:
-        counts.add(block)
+        counts.add(block, rule)
     denoiser = Tabular(seed)
     drafting = GraphDrafting(counts.graph(10), rule, budget)
     drafted = speculative(denoiser, TEXT, rule, drafting)
@@ -147,9 +147,9 @@ def unfounded_drafts(ranks_of):
     unfounded = []
     for seed in SEEDS:
         rule = Rule(Static(1), 1.0, seed)
-        counts = Counts(rule, RankedBy.NOISE, lookahead=2)
+        counts = Counts(RankedBy.NOISE, lookahead=2)
         for block in vanilla(Tabular(seed), TEXT, rule).blocks:
-            counts.add(block)
+            counts.add(block, rule)
         nodes = [node for node in counts.nodes() if len(node.formula) == 1]
 
         def drafts(anchor, rule=rule, nodes=nodes):
