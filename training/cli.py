@@ -1,6 +1,7 @@
 """Commands that rebuild the embedded pair, and train a diffusion target from it.
 
-In order: corpus, tokenizer, target, drafter, proxy, evaluate, seal; then block_dlm, graph.
+In order: corpus, tokenizer, target, drafter, proxy, evaluate, seal. For a diffusion target: corpus,
+encode, block_dlm, graph.
 
 Work files go below build/train, results below models/embedded. Every command can be repeated:
 finished parts are kept.
@@ -12,9 +13,14 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from training.corpus.corpus import Document
 
 app = typer.Typer(
     help="Train the embedded target, drafter and proxy, and a diffusion target.",
@@ -44,27 +50,26 @@ def corpus(work: WorkOption = WORK, seed: SeedOption = 0) -> None:
 @app.command()
 def tokenizer(work: WorkOption = WORK, out: OutOption = EMBEDDED, seed: SeedOption = 0) -> None:
     """Train the tokenizer, encode the corpus, write the held-out prompts."""
-    import numpy as np
-
-    from training.corpus.corpus import held_out_files, read_corpus
+    from training.corpus.corpus import read_corpus
     from training.corpus.prompts import held_out_prompts, write_prompts
-    from training.corpus.tokenizer import encode_documents, save_tokenizer, train_tokenizer
+    from training.corpus.tokenizer import save_tokenizer, train_tokenizer
 
     documents = read_corpus(work / "corpus.jsonl")
     trained = train_tokenizer(document.text for document in documents)
     save_tokenizer(trained, out / "tokenizer")
-    streams = {
-        "core": [document for document in documents if document.core],
-        "rest": [document for document in documents if not document.core],
-        "heldout": held_out_files(),
-    }
-    for name, part in streams.items():
-        tokens = encode_documents(trained, part)
-        np.save(work / f"{name}.npy", tokens)
-        typer.echo(f"{name}: {tokens.size} tokens")
+    _encode(work, documents, trained)
     prompts = held_out_prompts(trained, seed)
     write_prompts(out / PROMPTS, prompts)
     typer.echo(f"{len(prompts)} held-out prompts")
+
+
+@app.command()
+def encode(work: WorkOption = WORK, out: OutOption = EMBEDDED) -> None:
+    """Encode the corpus with the pair's tokenizer as it is, to train models beside the pair."""
+    from training.corpus.corpus import read_corpus
+    from training.corpus.tokenizer import load_tokenizer
+
+    _encode(work, read_corpus(work / "corpus.jsonl"), load_tokenizer(out / "tokenizer"))
 
 
 @app.command()
@@ -318,6 +323,24 @@ def graph(
         pairs = " ".join(f"({c.position},{c.vocabulary})" for c in sorted(node.formula))
         typer.echo(f"level {node.level}, {node.count} times: {pairs}")
     typer.echo(f"{len(found.nodes)} nodes in {file}")
+
+
+def _encode(work: Path, documents: list[Document], tokenizer: Tokenizer) -> None:
+    """Writes the corpus's streams of tokens, and the held-out one."""
+    import numpy as np
+
+    from training.corpus.corpus import held_out_files
+    from training.corpus.tokenizer import encode_documents
+
+    streams = {
+        "core": [document for document in documents if document.core],
+        "rest": [document for document in documents if not document.core],
+        "heldout": held_out_files(),
+    }
+    for name, part in streams.items():
+        tokens = encode_documents(tokenizer, part)
+        np.save(work / f"{name}.npy", tokens)
+        typer.echo(f"{name}: {tokens.size} tokens")
 
 
 def _generate_rank(rank: int, world: int, plan: Any) -> None:
