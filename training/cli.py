@@ -252,7 +252,6 @@ def block_dlm(
     batch: int = 16,
     micro_batch: int = 4,
     lr: float = 2e-3,
-    compiled: CompileOption = True,
 ) -> None:
     """Train a block-diffusion language model; resumes from its checkpoint."""
     from training.block_dlm.train import BlockDlmRun, run_rank, train
@@ -273,7 +272,6 @@ def block_dlm(
         batch=batch,
         micro_batch=micro_batch,
         seed=seed,
-        compile=compiled,
     )
     if ranks == 1:
         train(run)

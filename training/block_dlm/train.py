@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from tqdm import tqdm
 
 from foredraft_align.loop.checkpoints import Checkpoints, restore, store
@@ -51,16 +49,12 @@ class BlockDlmRun:
     core_share: float = 0.5
     continued_share: float = 0.3
     seed: int = 0
-    compile: bool = True
     checkpoint_steps: int = 50
     evaluate_steps: int = 200
 
     def done(self, step: int, elapsed: float) -> float:
         """Share of the training that is done, in [0, 1]."""
         return min(1.0, step / self.steps if self.steps else elapsed / (60 * self.minutes))
-
-
-LossOf = Callable[[Noised], tuple[Tensor, Tensor]]
 
 
 def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
@@ -80,15 +74,13 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
     checkpoints = Checkpoints(run.checkpoint, rank, world)
     step, elapsed = restore(checkpoints, model, optimizer)
     texts, schedule = Texts(run.data, run.length, run.seed), WSD(run.lr, decay=run.decay)
-    loss_of: LossOf = torch.compile(model, dynamic=False) if run.compile else model
-    _warm_up(loss_of, optimizer, run)
     log = StepLog(run.checkpoint / "log.jsonl", step) if rank == 0 else None
     bar = tqdm(unit="step", initial=step, disable=rank != 0, mininterval=5)
     previous, part_end, saved = time.monotonic(), elapsed + 60 * run.part_minutes, step
     while (done := run.done(step, elapsed)) < 1 and elapsed < part_end:
         rows = texts.draw(run.batch, run.core_share, run.continued_share, step)
         noised = noise(rows, run.block_length, np.random.default_rng([run.seed, 13, step]))
-        loss, right = _accumulate(loss_of, noised.rows(slice(rank, None, world)), run.micro_batch)
+        loss, right = _accumulate(model, noised.rows(slice(rank, None, world)), run.micro_batch)
         optimizer.step(schedule.rate(done))
         step += 1
         elapsed, previous = advance(elapsed, previous, distributed=world > 1)
@@ -108,25 +100,16 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
         export(model.network, run.output, run.block_length, MASK_ID)
 
 
-def _accumulate(loss_of: LossOf, batch: Noised, micro_batch: int) -> tuple[float, float]:
+def _accumulate(model: BlockDLM, batch: Noised, micro_batch: int) -> tuple[float, float]:
     """Adds the gradients of the batch's mean loss; returns that and the share of right tokens."""
     figures = torch.zeros(2)
     for part in batch.split(micro_batch):
         share = len(part.clean) / len(batch.clean)
         with fast_products():
-            loss, right = loss_of(part)
+            loss, right = model(part)
         (loss * share).backward()
         figures += torch.stack((loss.detach(), right)) * share
     return float(figures[0]), float(figures[1])
-
-
-def _warm_up(loss_of: LossOf, optimizer: ShardedOptimizer, run: BlockDlmRun) -> None:
-    """Compiles before the clock starts: one micro-batch whose gradients are thrown away."""
-    tokens = torch.zeros(run.micro_batch, run.length, dtype=torch.int64)
-    _accumulate(loss_of, noise(tokens, run.block_length, np.random.default_rng(0)), run.micro_batch)
-    optimizer.clear()
-    if optimizer.distributed:
-        dist.barrier()
 
 
 @torch.no_grad()

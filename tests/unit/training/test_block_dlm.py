@@ -66,7 +66,6 @@ def run(folder: Path, name: str, steps: int) -> BlockDlmRun:
         batch=4,
         micro_batch=2,
         lr=0.01,
-        compile=False,
         checkpoint_steps=7,
         evaluate_steps=1000,
     )
@@ -239,7 +238,7 @@ def test_a_calibrated_graph_lies_beside_the_weights_and_changes_no_text(
 
 
 def test_the_command_trains_with_the_settings_asked_for(folder: Path, tmp_path: Path) -> None:
-    options = "--steps 2 --ranks 1 --layers 2 --block-length 8 --length 16 --batch 2 --no-compile"
+    options = "--steps 2 --ranks 1 --layers 2 --block-length 8 --length 16 --batch 2"
     where = f"--work {folder} --start {folder / 'target'} --out {tmp_path / 'model'}"
     answer = CliRunner().invoke(app, ["block_dlm", *options.split(), *where.split()])
     assert answer.exit_code == 0, answer.output
