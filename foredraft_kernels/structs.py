@@ -13,7 +13,7 @@ from typing import Any
 _int64, _double, _float = ctypes.c_int64, ctypes.c_double, ctypes.c_float
 _pointer = ctypes.c_void_p
 
-VERSION = 3
+VERSION = 4
 """abi.h's ABI_VERSION."""
 COLUMNS = 32
 """Columns of a panel (common/blocks.h); LINE bf16 numbers or BYTES bytes of a row are a line."""
@@ -30,8 +30,8 @@ def _each(kind: Any, names: str) -> tuple[tuple[str, Any], ...]:
 class Segment(ctypes.Structure):
     _fields_ = (
         *_each(_pointer, "keys values"),
-        *_each(_int64, "layer_bytes block_bytes block start first rows nodes"),
-        *_each(_pointer, "blocks parents"),
+        *_each(_int64, "layer_bytes block_bytes block start first rows nodes mutual"),
+        *_each(_pointer, "blocks parents positions"),
     )
 
 

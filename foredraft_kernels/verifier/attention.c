@@ -106,7 +106,7 @@ INLINE void attend_queries(const batch *b, const segment *s, int64_t at_head, vi
                            int64_t kv_head, int64_t from, int64_t n, char *out, float *memory,
                            int wide) {
     int64_t D = b->head_dim, group = b->heads / b->kv_heads;
-    int64_t last = s->start + (from + n - 1) / group + 1, root = tree_start(s);
+    int64_t last = keys_end(s, (from + n - 1) / group), root = tree_start(s);
     int64_t shared = last < root ? last : root;
     int64_t padded = (last + TILE - 1) / TILE * TILE;
     float *queries = memory, *mixed = queries + QUERIES * D, *tile = mixed + QUERIES * D;
@@ -115,7 +115,7 @@ INLINE void attend_queries(const batch *b, const segment *s, int64_t at_head, vi
     int64_t limit[QUERIES];
     for (int64_t i = 0; i < n; i++) {
         int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
-        limit[i] = position_of(s, row) + 1;
+        limit[i] = keys_seen(s, row);
         int64_t at = head * q.head + (s->first + row) * q.row;
         for (int64_t d = 0; d < D; d += LANES)
             store(queries + i * D + d, load_any(q.data, at + d, wide) * b->scale);
@@ -127,7 +127,7 @@ INLINE void attend_queries(const batch *b, const segment *s, int64_t at_head, vi
                 store(tile + d * TILE + c, load_any(keys, d * s->block + t % s->block + c, wide));
         for (int64_t i = 0; i < n;) {
             int block = n - i >= BLOCK ? BLOCK : 1;
-            if (s->start + (from + i + block - 1) / group >= t) {
+            if (keys_end(s, (from + i + block - 1) / group) > t) {
                 float *to = scores + i * padded + t;
                 if (block == BLOCK) score_tile(to, padded, queries + i * D, tile, D, BLOCK);
                 else score_tile(to, padded, queries + i * D, tile, D, 1);

@@ -118,7 +118,7 @@ INLINE void attend_block(const model *m, place p, const void *last_read, const u
                                 uint16_t *out, memory memory) {
     const segment *s = p.s;
     int64_t D = m->head_dim, group = m->heads / m->kv_heads, root = tree_start(s);
-    int64_t last = s->start + (from + n - 1) / group + 1;
+    int64_t last = keys_end(s, (from + n - 1) / group);
     int64_t padded = (last + COLUMNS - 1) / COLUMNS * COLUMNS;
     int64_t limit[MAX_ROWS];
     float scale[MAX_ROWS];
@@ -126,8 +126,8 @@ INLINE void attend_block(const model *m, place p, const void *last_read, const u
     _Alignas(64) float sums[MAX_ROWS * COLUMNS];
     for (int64_t i = 0; i < n; i++) {
         int64_t row = (from + i) / group, head = kv_head * group + (from + i) % group;
-        limit[i] = position_of(s, row) + 1;
-        rotate(rotated, qkv + (s->first + row) * stride + head * D, m, limit[i] - 1, D);
+        limit[i] = keys_seen(s, row);
+        rotate(rotated, qkv + (s->first + row) * stride + head * D, m, position_of(s, row), D);
         for (int64_t d = 0; d < D; d += LINE)
             memcpy(memory.queries + at_line(n, i, d), rotated + d, 2 * LINE);
     }

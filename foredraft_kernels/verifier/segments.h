@@ -22,13 +22,28 @@ INLINE int64_t longest(const segment *segments, int64_t count) {
 /* The cache row of node 0; all keys before it are seen by every row of the tree. */
 INLINE int64_t tree_start(const segment *s) { return s->start + s->rows - s->nodes; }
 
-/* The position of a row: a node's is that of its depth. */
-INLINE int64_t position_of(const segment *s, int64_t row) {
+/* The number of keys up to a row on its path: a node's path is that of its depth. */
+INLINE int64_t path_of(const segment *s, int64_t row) {
     int64_t node = s->start + row - tree_start(s);
-    if (node < 0) return s->start + row;
-    int64_t position = tree_start(s);
-    while ((node = s->parents[node]) >= 0) position++;
-    return position;
+    if (node < 0) return s->start + row + 1;
+    int64_t keys = tree_start(s) + 1;
+    while ((node = s->parents[node]) >= 0) keys++;
+    return keys;
+}
+
+/* The number of keys that a row sees. */
+INLINE int64_t keys_seen(const segment *s, int64_t row) {
+    return row < s->mutual ? s->start + s->mutual : path_of(s, row);
+}
+
+/* The end of the keys of which rows up to `last` see any. */
+INLINE int64_t keys_end(const segment *s, int64_t last) {
+    return s->start + (last < s->mutual ? s->mutual : last + 1);
+}
+
+/* The position of a row in the text. */
+INLINE int64_t position_of(const segment *s, int64_t row) {
+    return s->positions ? s->positions[row] : path_of(s, row) - 1;
 }
 
 /* branch[0..depth) = the nodes down to the one of a row in the tree. */

@@ -10,12 +10,14 @@
  * its block 0; layer_bytes lead to the next layer and block_bytes to the next block.
  *
  * The last `nodes` rows are a draft tree: node i follows node parents[i], or, where that is -1, the
- * row before the tree. Keys and values lie in the cache by row; positions go by depth. */
+ * row before the tree. Keys and values lie in the cache by row; positions go by depth, or are given.
+ * The first `mutual` rows, none of them of the tree, see each other. */
 typedef struct {
     char *keys, *values; /* a layer of a block is laid out as the kernel likes */
-    int64_t layer_bytes, block_bytes, block, start, first, rows, nodes;
+    int64_t layer_bytes, block_bytes, block, start, first, rows, nodes, mutual;
     const int32_t *blocks;
-    const int32_t *parents; /* [nodes], each before its children */
+    const int32_t *parents;   /* [nodes], each before its children */
+    const int32_t *positions; /* [rows], or NULL */
 } segment;
 
 /* A batch of attention.c. Keys of a block are [layers, kv_heads, head_dim, block], values

@@ -37,7 +37,7 @@ class SimulatedTarget:
         """Return for each wanted row, in place of logits, the token that follows it."""
         rows = context = 0
         tokens: list[int] = []
-        for _, start, fed, wanted, parents in segments:
+        for _, start, fed, wanted, parents, *_ in segments:
             rows += len(fed)
             context += start
             end = start + len(fed)

@@ -55,7 +55,7 @@ class CountingModel:
     def forward(self, segments: Sequence[Segment]) -> np.ndarray:
         self.batches.append(list(segments))
         rows = []
-        for blocks, start, tokens, wanted, parents in segments:
+        for blocks, start, tokens, wanted, parents, *_ in segments:
             for at, token in enumerate(tokens, start):
                 self.rows[blocks[at // BLOCK], at % BLOCK] = token
             text = self.text(blocks, start + len(tokens))

@@ -69,11 +69,11 @@ class PagedModel:
     def flat(self, segments: Sequence[Segment]) -> Flat:
         """Return the segments' rows as one batch."""
         flat = Flat([], [], [])
-        for blocks, start, tokens, wanted, parents in segments:
+        for blocks, start, tokens, wanted, *kind in segments:
             first, count = len(flat.tokens), len(tokens)
             flat.tokens.extend(tokens)
             flat.wanted.extend(range(first + count - wanted, first + count))
-            flat.batch.append(Rows(self._kv, blocks, start, first, count, parents))
+            flat.batch.append(Rows(self._kv, blocks, start, first, count, *kind))
         return flat
 
     def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:

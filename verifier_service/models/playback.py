@@ -61,7 +61,7 @@ class PlaybackTarget:
 
     def _next_tokens(self, segment: Segment) -> list[int]:
         """Write a segment's hashes; return the tokens after its wanted rows."""
-        blocks, start, tokens, wanted, parents = segment
+        blocks, start, tokens, wanted, parents, *_ = segment
         before = self._hashes[self._at(blocks, start - 1)] if start else EMPTY_PREFIX_HASH
         root = len(tokens) - len(parents)
         # The hash before the segment, then the one at the end of each row.

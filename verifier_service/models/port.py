@@ -23,6 +23,10 @@ class Segment(NamedTuple):
     draft tree after the tokens before them: their KV rows follow each other all
     the same, but a node at depth d is d positions after the last token before the tree, sees
     its own branch alone, and has the logits, bit for bit, that end its branch as a path.
+
+    The first `mutual` rows see each other, whichever comes first; none of them is of a tree. Where
+    there are positions, one for each token, these stand for the places in the text that its rows
+    are said to have above; what a row sees stays a matter of rows.
     """
 
     blocks: Sequence[int]
@@ -30,6 +34,8 @@ class Segment(NamedTuple):
     tokens: Sequence[int]
     wanted: int
     parents: Sequence[int] = ()
+    mutual: int = 0
+    positions: Sequence[int] = ()
 
 
 class TargetModel(Protocol):

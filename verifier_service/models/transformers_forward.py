@@ -175,7 +175,10 @@ def on_host(values: torch.Tensor) -> npt.NDArray[np.float32]:
 def positions(batch: Sequence[Rows]) -> list[int]:
     """Return where each row of a batch stands in its session's text, tree nodes by their depth."""
     found: list[int] = []
-    for _, _, start, _, rows, parents in batch:
+    for _, _, start, _, rows, parents, _, given in batch:
+        if given:
+            found.extend(given)
+            continue
         root = start + rows - len(parents)
         found.extend(range(start, root))
         found.extend(root - 1 + depth for depth in depths(parents))

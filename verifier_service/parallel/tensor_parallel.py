@@ -110,9 +110,9 @@ class Leader:
     def forward(self, segments: Sequence[Segment]) -> npt.NDArray[np.float32]:
         """Return the wanted rows' logits; raise Unavailable if a rank is lost."""
         step = [int(_Kind.FORWARD), len(segments)]
-        for blocks, start, tokens, wanted, parents in segments:
-            step += [len(blocks), start, len(tokens), wanted, len(parents)]
-            step += [*blocks, *tokens, *parents]
+        for blocks, start, tokens, wanted, parents, mutual, positions in segments:
+            step += [len(blocks), start, len(tokens), wanted, len(parents), mutual, len(positions)]
+            step += [*blocks, *tokens, *parents, *positions]
         try:
             self._channel.send(step)
             return self._model.forward(segments)
@@ -158,9 +158,9 @@ def follow(model: PagedModel) -> None:
 
 
 def _segment(numbers: Iterator[int]) -> Segment:
-    held, start, fed, wanted, nodes = _take(numbers, 5)
-    blocks, tokens = _take(numbers, held), _take(numbers, fed)
-    return Segment(blocks, start, tokens, wanted, _take(numbers, nodes))
+    held, start, fed, wanted, nodes, mutual, placed = _take(numbers, 7)
+    blocks, tokens, parents = (_take(numbers, count) for count in (held, fed, nodes))
+    return Segment(blocks, start, tokens, wanted, parents, mutual, _take(numbers, placed))
 
 
 def _take(numbers: Iterator[int], count: int) -> list[int]:

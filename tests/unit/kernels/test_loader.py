@@ -21,7 +21,7 @@ class LongerSegment(ctypes.Structure):
 def test_a_mirrored_struct_with_another_field_is_refused(monkeypatch):
     longer = {**ABI["verifier"], "segment": ctypes.sizeof(LongerSegment)}
     monkeypatch.setitem(ABI, "verifier", longer)
-    with pytest.raises(ForedraftError, match=r"verifier segment is 88, expected 96") as refused:
+    with pytest.raises(ForedraftError, match=r"verifier segment is 104, expected 112") as refused:
         loader.load_kernels.__wrapped__()
     assert "build them again" in str(refused.value)
 

@@ -152,7 +152,9 @@ def _fill_session(
     at = np.arange(rows.start, end)
     arrays["kept"][batched] = table[at // block_tokens] * block_tokens + at % block_tokens
     arrays["table"][slot // width : -(-(slot + count) // width), : len(table)] = table
-    arrays["root"].reshape(-1)[slots] = np.minimum(at + 1, end - len(rows.parents))
+    mutual = rows.start + rows.mutual
+    seen = np.where(at < mutual, mutual, at + 1)
+    arrays["root"].reshape(-1)[slots] = np.minimum(seen, end - len(rows.parents))
 
 
 def _fill_sight(
@@ -180,6 +182,7 @@ def _fill_sight(
         begin = (tile - tiles[0]) * width
         # A window may begin after the tree's root: then the tree's blocks are all that is seen.
         low = min(*first[begin : begin + width], root) // block_tokens
-        high = -(-min(rows.start + begin + width, end) // block_tokens)
+        last = max(rows.start + begin + width, rows.start + rows.mutual)
+        high = -(-min(last, end) // block_tokens)
         arrays[f"seen{number}"][tile, : high - low] = rows.blocks[low:high]
         arrays[f"count{number}"][tile] = high - low

@@ -42,7 +42,9 @@ class Rows(NamedTuple):
 
     The cache's row r is row r % block_tokens of block blocks[r // block_tokens] of the pool. It is
     the position r in the text, but for the last len(parents) rows where these are a draft tree:
-    they lie in node order, and a node sees the rows before the tree and its own branch.
+    they lie in node order, and a node sees the rows before the tree and its own branch. The first
+    `mutual` rows, none of them of a tree, see each other. Positions, one a row, are where the rows
+    stand in the text if not there.
     """
 
     kv: Kv
@@ -51,6 +53,8 @@ class Rows(NamedTuple):
     first: int
     rows: int
     parents: Sequence[int] = ()
+    mutual: int = 0
+    positions: Sequence[int] = ()
 
 
 class Caches(Protocol):
@@ -134,7 +138,7 @@ class MatmulAttention:
         heads, rows, head_dim = q.shape
         window = self._windows[layer] if self._windows else None
         out = q.new_zeros(rows, heads, head_dim)
-        for kv, blocks, start, first, count, parents in plan:
+        for kv, blocks, start, first, count, parents, mutual, _ in plan:
             end = start + count
             block, place = _places(kv, blocks, range(start, end))
             kv.keys[block, layer, :, place] = k[:, first : first + count].transpose(0, 1)
@@ -143,7 +147,13 @@ class MatmulAttention:
             trunk, root = first + count - len(parents), end - len(parents)
             if trunk > first:
                 out[first:trunk] = _attend_one(
-                    q[:, first:trunk], keys[:, :root], values[:, :root], start, scale, window
+                    q[:, first:trunk],
+                    keys[:, :root],
+                    values[:, :root],
+                    start,
+                    scale,
+                    window,
+                    mutual,
                 )
             for node in range(len(parents)):
                 row = trunk + node
@@ -184,8 +194,12 @@ def _attend_one(
     start: int,
     scale: float,
     window: int | None,
+    mutual: int = 0,
 ) -> torch.Tensor:
-    """Return causal attention of q [heads, n, D], at positions from start on: [n, heads, D]."""
+    """Return causal attention of q [heads, n, D], rows from start on: [n, heads, D].
+
+    The first `mutual` rows see each other.
+    """
     heads, count, head_dim = q.shape
     kv_heads, end, _ = keys.shape
     group = heads // kv_heads
@@ -196,11 +210,12 @@ def _attend_one(
     scores = torch.matmul(q, keys.transpose(1, 2)).float() * scale
     # A lone row comes after all keys.
     if count > 1 or window is not None:
-        positions = torch.arange(start, end, device=q.device)[:, None]
-        places = torch.arange(end, device=q.device)
-        hidden = places > positions
+        own = torch.arange(start, end, device=q.device)[:, None]
+        last = own.clamp_min(start + mutual - 1)
+        others = torch.arange(end, device=q.device)
+        hidden = others > last
         if window is not None:
-            hidden |= places <= positions - window
+            hidden |= others <= own - window
         scores.view(kv_heads, group, n, end).masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1).to(q.dtype)
     mixed = torch.matmul(weights, values).view(heads, n, head_dim)

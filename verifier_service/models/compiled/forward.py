@@ -103,7 +103,8 @@ class NativeForward:
         """Raise ValueError for what would lead the kernel beyond its arrays."""
         weights, rows = self._weights, 0
         for segment in flat.batch:
-            if segment.first != rows or segment.start + segment.rows > weights.positions:
+            places = segment.positions or (segment.start, segment.start + segment.rows - 1)
+            if segment.first != rows or not 0 <= min(places) <= max(places) < weights.positions:
                 raise ValueError(f"{segment.start} + {segment.rows} rows at {segment.first}")
             rows += segment.rows
         if rows != len(flat.tokens) or not rows:

@@ -15,26 +15,32 @@ from verifier_service.models.attention.reference import Kv, Rows
 def segments_of(batch: Sequence[Rows]) -> tuple[ctypes.Array[Segment], Any]:
     """Return the segments (structs.Segment) of a batch, and what they point into.
 
-    Raise ValueError where rows leave their blocks, blocks their pool, or parents are no tree: the
-    kernel trusts them.
+    Raise ValueError where rows leave their blocks, blocks their pool, parents are no tree, or
+    there are more mutual rows or positions than rows: the kernel trusts them.
     """
     blocks = array("i", [block for rows in batch for block in rows.blocks])
     parents = array("i", [parent for rows in batch for parent in rows.parents])
+    places = array("i", [place for rows in batch for place in rows.positions])
     at_blocks, at_parents = blocks.buffer_info()[0], parents.buffer_info()[0]
+    at_places = places.buffer_info()[0]
     segments = (Segment * len(batch))()
-    for number, (kv, table, start, first, rows, tree) in enumerate(batch):
+    for number, (kv, table, start, first, rows, tree, mutual, positions) in enumerate(batch):
         keys, nodes, capacity = kv.keys, len(tree), len(table) * kv.block_tokens
         if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
             raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
+        if not 0 <= mutual <= rows - nodes or len(positions) not in (0, rows):
+            raise ValueError(f"{mutual} mutual rows and {len(positions)} positions of {rows} rows")
         if not 0 <= min(table) <= max(table) < len(keys):
             raise ValueError(f"blocks {table} of {len(keys)}")
         where = (keys.data_ptr(), kv.values.data_ptr())
         strides = (keys.stride(1) * keys.itemsize, keys.stride(0) * keys.itemsize, kv.block_tokens)
         place = (*where, *strides, start, first, rows)
-        segments[number] = Segment(*place, nodes, at_blocks, at_parents)
+        at_own = at_places if positions else None
+        segments[number] = Segment(*place, nodes, mutual, at_blocks, at_parents, at_own)
         at_blocks += len(table) * blocks.itemsize
         at_parents += nodes * parents.itemsize
-    return segments, (blocks, parents)
+        at_places += len(positions) * places.itemsize
+    return segments, (blocks, parents, places)
 
 
 def segment_of(
