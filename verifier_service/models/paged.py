@@ -69,11 +69,13 @@ class PagedModel:
     def flat(self, segments: Sequence[Segment]) -> Flat:
         """Return the segments' rows as one batch."""
         flat = Flat([], [], [])
-        for blocks, start, tokens, wanted, *kind in segments:
-            first, count = len(flat.tokens), len(tokens)
-            flat.tokens.extend(tokens)
-            flat.wanted.extend(range(first + count - wanted, first + count))
-            flat.batch.append(Rows(self._kv, blocks, start, first, count, *kind))
+        for each in segments:
+            first, count = len(flat.tokens), len(each.tokens)
+            flat.tokens.extend(each.tokens)
+            flat.wanted.extend(range(first + count - each.wanted, first + count))
+            cache = self._kv, each.blocks, each.start
+            seen = each.parents, each.mutual, each.positions
+            flat.batch.append(Rows(*cache, first, count, *seen))
         return flat
 
     def keep(self, blocks: Sequence[int], start: int, rows: Sequence[int]) -> None:
