@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+from foredraft.layout import Layout
+
 
 class Proposal(StrEnum):
     """How a drafter turns its lattice into a block."""
@@ -176,8 +178,8 @@ class ModelInfo:
     (model_files.weights_hash), "" where there is none.
     features_hash names the fused features, features_width values for each token, that a verifier
     can tell or a drafter needs (features.py), "" where there are none.
-    eos_token_ids end a text, empty where they are not known; mask_token_id is a drafter's, if it
-    has one.
+    eos_token_ids end a text, empty where they are not known; mask_token_id stands for a token that
+    is yet to come, where the model has one. any_subset says that a target reads Layouts.
     """
 
     vocab_size: int
@@ -190,6 +192,7 @@ class ModelInfo:
     features_width: int = 0
     eos_token_ids: tuple[int, ...] = ()
     mask_token_id: int | None = None
+    any_subset: bool = False
 
 
 class Candidates(NamedTuple):
@@ -342,7 +345,7 @@ class VerifyOpen:
     first features_from tokens; a verifier that has no such features sends none. tensor_store is the
     store that their reader has, "" if they are to come in chunks. groups are whom the session
     counts for: each may hold a part of the KV cache. drafted says that another verifier has decided
-    about drafts of this session.
+    about drafts of this session. With a layout the prefix is in order space.
     """
 
     session_id: str
@@ -362,6 +365,7 @@ class VerifyOpen:
     tensor_store: str = ""
     groups: tuple[str, ...] = ()
     drafted: bool = False
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         features_width=info.features_width,
         eos_token_ids=info.eos_token_ids,
         mask_token_id=info.mask_token_id,
+        any_subset=info.any_subset,
     )
 
 
@@ -140,6 +141,7 @@ def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
         m.features_width,
         eos_token_ids=tuple(m.eos_token_ids),
         mask_token_id=m.mask_token_id if m.HasField("mask_token_id") else None,
+        any_subset=m.any_subset,
     )
 
 

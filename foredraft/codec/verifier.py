@@ -24,6 +24,7 @@ from foredraft.codec.common import (
 )
 from foredraft.decoding.tree import check_parents
 from foredraft.errors import InvalidRequest
+from foredraft.layout import Layout
 from foredraft.types import (
     Acceptance,
     Grammar,
@@ -56,6 +57,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         tensor_store=o.tensor_store,
         groups=o.groups,
         drafted=o.drafted,
+        layout=None if o.layout is None else _layout_to_pb(o.layout),
     )
 
 
@@ -91,7 +93,18 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.tensor_store,
         tuple(m.groups),
         m.drafted,
+        _layout_from_pb(m.layout) if m.HasField("layout") else None,
     )
+
+
+def _layout_to_pb(layout: Layout) -> verifier_pb2.Layout:
+    return verifier_pb2.Layout(length=layout.length, given=layout.given)
+
+
+def _layout_from_pb(m: verifier_pb2.Layout) -> Layout:
+    limits.check_range("layout.length", m.length, 2, limits.MAX_PREFIX)
+    limits.check_range("layout.given entries", len(m.given), 1, m.length - 1)
+    return Layout(m.length, tuple(m.given))
 
 
 def round_to_pb(r: Round) -> verifier_pb2.Round:

@@ -55,7 +55,24 @@ def describe(
         features_hash=features_hash,
         features_width=features_width,
         eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
+        **_any_subset(checkpoint, vocab_size),
     )
+
+
+def _any_subset(checkpoint: Any, vocab_size: int) -> dict[str, Any]:
+    """Return what an any-subset model's configuration adds to its description.
+
+    It is a decoder's with "any_subset": {"mask_token_id": the token of its query rows}.
+    """
+    found = getattr(checkpoint, "any_subset", None)
+    if found is None:
+        return {}
+    token = found.get("mask_token_id") if isinstance(found, dict) else None
+    if type(token) is not int or not 0 <= token < vocab_size:
+        raise WeightsError("any_subset in config.json must have a mask_token_id of the vocabulary")
+    if windows(checkpoint):
+        raise WeightsError("an any-subset model's layers must see the whole text")
+    return {"mask_token_id": token, "any_subset": True}
 
 
 def longest_text(config: Any) -> int:

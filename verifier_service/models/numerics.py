@@ -1,7 +1,8 @@
 """Is the forward row-invariant? Measured at start-up, on the loaded weights, bit by bit.
 
 The same text is fed in chunks of several sizes, as one prefill, and beside other sessions; draft
-trees are compared with their branches as paths. Where every logit has the same bits each time,
+trees are compared with their branches as paths; of any-subset models, prompts whose rows see each
+other are among it. Where every logit has the same bits each time,
 speculative and plain decoding cannot differ.
 """
 
@@ -47,6 +48,7 @@ def measure(model: TargetModel) -> str:
             _in_chunks(model, slots[0], texts[0], reference),
             _beside_others(model, slots, texts, reference),
             _as_trees(model, slots[:_TREES], texts, rng),
+            _after_prompts(model, slots, texts) if model.info.any_subset else 0.0,
         )
     finally:
         for taken in slots:
@@ -120,6 +122,26 @@ def _by_branch(model: TargetModel, tree: Segment) -> Logits:
         tokens = [tree.tokens[row] for row in rows]
         logits[rows] = model.forward([Segment(tree.blocks, tree.start, tokens, len(rows))])
     return logits
+
+
+def _after_prompts(
+    model: TargetModel, slots: Sequence[list[int]], texts: Sequence[list[int]]
+) -> float:
+    """Return how far rows are that see each other, and those after them, from one pass's."""
+    blocks, text, prompt = slots[0], texts[0], len(texts[0]) // 2
+    whole = Segment(blocks, 0, text, len(text), (), prompt)
+    reference = model.forward([whole])
+    neighbour = Segment(slots[1], 0, texts[1][: prompt // 2], 0, (), prompt // 2)
+    difference = _difference(model.forward([neighbour, whole]), reference)
+    for chunk in _CHUNKS:
+        model.forward([Segment(blocks, 0, text[:prompt], 0, (), prompt)])
+        cuts = [text[i : i + chunk] for i in range(prompt, len(text), chunk)]
+        rows = [
+            model.forward([Segment(blocks, prompt + i * chunk, cut, len(cut))])
+            for i, cut in enumerate(cuts)
+        ]
+        difference = max(difference, _difference(np.concatenate(rows), reference[prompt:]))
+    return difference
 
 
 def _difference(a: Logits, b: Logits) -> float:

@@ -33,7 +33,34 @@ def check_open(request: VerifyOpen, info: ModelInfo) -> int:
         entries = len(request.prefix) * (1 + request.logprobs)
         limits.check_range("prompt_logprobs entries", entries, 0, limits.MAX_PROMPT_LOGPROBS)
     _check_logits(request, info)
+    _check_layout(request, info)
     return commit_limit
+
+
+def _check_layout(request: VerifyOpen, info: ModelInfo) -> None:
+    layout = request.layout
+    if (layout is not None) != info.any_subset:
+        raise InvalidRequest(
+            "an any-subset model needs a layout"
+            if info.any_subset
+            else "this model reads left to right and takes no layout",
+            param="layout",
+        )
+    if layout is None:
+        return
+    limits.check_range("layout.length", layout.length, 2, info.max_len)
+    limits.check_range("prefix length", len(request.prefix), len(layout.given), layout.length - 1)
+    left = layout.length - len(request.prefix)
+    limits.check_range("max_new_tokens", request.max_new_tokens, 1, left)
+    excluded = {
+        "stop_token_ids": request.stop_token_ids,
+        "grammar": request.grammar,
+        "prompt_logprobs": request.prompt_logprobs,
+        "features_hash": request.features_hash,
+    }
+    for name, value in excluded.items():
+        if value:
+            raise InvalidRequest(f"an any-subset model takes no {name}", param=name)
 
 
 def check_round(request: Round, vocab_size: int, max_draft: int, trees: bool) -> None:

@@ -27,6 +27,7 @@ from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.session import Session
+from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verify_step import (
     accept,
     apply_logits_processors,
@@ -129,7 +130,8 @@ class VerifierEngine:
             matcher = self.matcher(request.grammar)
         self._opened += 1
         handle = self._opened
-        worst = min(commit_limit + request.max_draft + 1, info.max_len)
+        streams = streams_of(request.layout, info)
+        worst = streams.most_rows(commit_limit, request.max_draft)
         self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
@@ -140,7 +142,7 @@ class VerifierEngine:
             stop_token_ids=stops,
             max_draft=request.max_draft,
             commit_limit=commit_limit,
-            max_len=info.max_len,
+            streams=streams,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
             processors=LogitsProcessors(

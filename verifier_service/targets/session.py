@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foredraft.decoding.prefix import extend_hash
-from foredraft.decoding.tree import branch, explicit, is_path
+from foredraft.decoding.tree import branch, explicit
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.types import NO_PRICE, Price, Round, Timings, TokenLogprobs, Verdict
 from verifier_service.models.port import Segment
@@ -19,6 +19,7 @@ from verifier_service.schedule.batching import PendingRows, ScheduledRows
 from verifier_service.schedule.calibration import Calibration
 from verifier_service.schedule.pricing import Offer
 from verifier_service.targets.features import FeatureLog
+from verifier_service.targets.streams import Streams
 
 
 def first_nodes(request: Round, count: int) -> Round:
@@ -60,7 +61,7 @@ class Session:
     stop_token_ids: frozenset[int]
     max_draft: int
     commit_limit: int
-    max_len: int
+    streams: Streams
     tokens: list[int]
     prefix_hash: int
     processors: LogitsProcessors
@@ -103,9 +104,9 @@ class Session:
         check_round(request, vocab_size, self.max_draft, self.rule.trees)
         if len(self.tokens) >= self.commit_limit:
             raise InvalidRequest("max_new_tokens are committed already", param="max_new_tokens")
-        if len(self.tokens) + len(request.draft) + 1 > self.max_len:
+        if len(self.tokens) + len(request.draft) + 1 > self.streams.length:
             raise InvalidRequest(
-                f"prefix and draft exceed the model's {self.max_len} tokens", param="draft"
+                f"prefix and draft exceed the text's {self.streams.length} tokens", param="draft"
             )
         self.preempted = False
         if request.no_features:
@@ -149,8 +150,11 @@ class Session:
 
     def pending_rows(self, key: int) -> PendingRows:
         """Return the rows that the session could add to the next forward pass."""
-        prefill = len(self.tokens) - 1 - self.cached if self.needs_prefill else 0
-        return PendingRows(key, prefill, 1 + len(self.pending.round.draft) if self.pending else 0)
+        uncached = len(self.tokens) - self.cached
+        decide = 0
+        if self.pending is not None:
+            decide = self.streams.round_rows(uncached, len(self.pending.round.draft))
+        return PendingRows(key, uncached - 1 if self.needs_prefill else 0, decide)
 
     @property
     def has_rows(self) -> bool:
@@ -159,8 +163,9 @@ class Session:
 
     @property
     def needs_prefill(self) -> bool:
-        """Whether tokens before the last still lack KV that they are to have."""
-        return not self.preempted and self.cached + 1 < len(self.tokens)
+        """Whether tokens before the last still lack KV that they are to have ahead of a round."""
+        ahead = self.streams.prefills and not self.preempted
+        return ahead and self.cached + 1 < len(self.tokens)
 
     @property
     def shareable(self) -> Sequence[int]:
@@ -197,12 +202,11 @@ class Session:
             return Segment(blocks, self.cached, self.tokens[self.cached : end], prompt)
         assert self.pending is not None
         draft, parents = self.pending.round.draft, self.pending.round.parents
-        tokens = [*self.tokens[self.cached :], *draft]
-        tree = () if is_path(parents) else parents
-        return Segment(blocks, self.cached, tokens, prompt + self.num_round_rows(rows), tree)
+        wanted = prompt + self.num_round_rows(rows)
+        return self.streams.round(blocks, self.cached, self.tokens, draft, parents, wanted)
 
     def num_round_rows(self, rows: ScheduledRows) -> int:
-        """Return how many of the scheduled rows, the last ones, decide the round."""
+        """Return how many of the wanted rows, the last ones, decide the round."""
         return 1 + len(self.pending.round.draft) if rows.decides and self.pending else 0
 
     def num_prompt_rows(self, rows: ScheduledRows) -> int:
