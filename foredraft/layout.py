@@ -42,3 +42,9 @@ class Layout:
         """sigma: the position of each order index, the prompt's first (Eq. 4)."""
         prompt = frozenset(self.given)
         return (*self.given, *(at for at in range(self.length) if at not in prompt))
+
+
+def with_hole(before: int, hole: int, after: int) -> Layout:
+    """Return the layout of a text with `hole` tokens to fill between the prompt's two parts."""
+    length = before + hole + after
+    return Layout(length, (*range(before), *range(before + hole, length)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foredraft.layout import Layout
 from foredraft.types import (
     Committed,
     FinishReason,
@@ -30,6 +31,8 @@ class GenerationRequest:
     many of the likeliest ones beside it. The generated text follows grammar, if there is one.
     prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
     share what their texts have in common. groups are whom its session counts for at a verifier.
+    With a layout, which any-subset targets read, the prompt is by position, and what is generated
+    fills the text's holes from left to right.
     """
 
     session_id: str
@@ -45,6 +48,7 @@ class GenerationRequest:
     prompt_logprobs: bool = False
     cache_salt: str = ""
     groups: tuple[str, ...] = ()
+    layout: Layout | None = None
 
 
 class Drafted(NamedTuple):

@@ -40,6 +40,7 @@ def verify_open(
         *features,
         request.groups,
         drafted,
+        request.layout,
     )
 
 

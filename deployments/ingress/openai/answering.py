@@ -20,6 +20,7 @@ from deployments.ingress.stream.cadence import smoothed
 from deployments.ingress.stream.resume import FIELD, EventId, Sent, read_id, resumed
 from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops
 from foredraft.errors import InvalidRequest
+from foredraft.layout import with_hole
 from foredraft.limits import check_logits, check_tokens
 from foredraft.types import Acceptance, FinishReason
 from orchestrator.request import GenerationRequest
@@ -34,19 +35,21 @@ async def answer(
     kind: BodyKind,
     writer: Callable[[tuple[int, ...]], ChoiceWriter],
     last_event: str | None = None,
+    suffix: tuple[int, ...] = (),
 ) -> Response:
     """Answer each prompt n times; with stream=true in events as tokens are committed.
 
     writer makes what writes one choice, given its prompt; last_event is the id of the last event
-    that the client saw of an answer that was cut. Raise InvalidRequest naming a field.
+    that the client saw of an answer that was cut; suffix comes after each answer. Raise
+    InvalidRequest naming a field.
     """
     begun = begun_by(request, len(prompts) * request.samples, last_event)
     if begun is not None:
         request = request.model_copy(update={"seed": begun.seed})
-    asked = answers_of(request, prompts, generations)
+    asked = answers_of(request, prompts, generations, suffix)
     config = request.speculative.applied_to(generations.config)
     written = [writer(prompt) for prompt in prompts for _ in range(request.samples)]
-    prompt_tokens = sum(map(len, prompts))
+    prompt_tokens = sum(len(prompt) + len(suffix) for prompt in prompts)
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = named(generations.deltas(asked, config), request)
     if request.without_text:
@@ -138,12 +141,15 @@ def _mean(answer: CompletionBuffer) -> float:
 
 
 def answers_of(
-    request: GenerationFields, prompts: Sequence[tuple[int, ...]], generations: Generations
+    request: GenerationFields,
+    prompts: Sequence[tuple[int, ...]],
+    generations: Generations,
+    suffix: tuple[int, ...] = (),
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
     groups = _groups(request.cache_salt or "")
     return [
-        _answering(request, prompt, sample, generations, groups)
+        _answering(request, prompt, suffix, sample, generations, groups)
         for prompt in prompts
         for sample in range(request.candidates)
     ]
@@ -158,6 +164,7 @@ def _groups(salt: str) -> tuple[str, ...]:
 def _answering(
     request: GenerationFields,
     prompt: tuple[int, ...],
+    suffix: tuple[int, ...],
     sample: int,
     generations: Generations,
     groups: tuple[str, ...],
@@ -167,13 +174,18 @@ def _answering(
     check_logits(logits, vocab_size)
     stops = tuple(request.stop_token_ids or ())
     check_tokens("stop_token_ids", stops, vocab_size)
-    if not request.ignore_eos:
+    length, layout = request.length(len(prompt), target.max_len), None
+    if target.any_subset:
+        layout = with_hole(len(prompt), length, len(suffix))
+    elif not request.ignore_eos:
         stops += target.eos_token_ids
+    if suffix and layout is None:
+        raise InvalidRequest("suffix is not supported by this model", param="suffix")
     generation = GenerationRequest(
         session_id=uuid.uuid4().hex,
-        prompt=prompt,
+        prompt=prompt + suffix,
         sampling=request.sampling(sample),
-        max_new_tokens=request.length(len(prompt), target.max_len),
+        max_new_tokens=length,
         stop_token_ids=stops,
         speculate=request.speculative.enabled,
         logits=logits,
@@ -182,6 +194,7 @@ def _answering(
         prompt_logprobs=request.with_prompt and request.top_logprobs_asked is not None,
         cache_salt=salt_of(KEY_NAME.get(), request.cache_salt or ""),
         groups=groups,
+        layout=layout,
     )
     return Answering(generation, Stops(request.stops, frozenset(stops), request.min_tokens or 0))
 

@@ -146,7 +146,12 @@ class GenerationFields(BaseModel):
         """Return what a client calls a field that the services name."""
         if param == "grammar":
             return "structured_outputs" if self.structured_outputs else "response_format"
-        return {"max_new_tokens": "max_tokens", "prefix length": "prompt"}.get(param or "", param)
+        own = {
+            "max_new_tokens": "max_tokens",
+            "prefix length": "prompt",
+            "layout.length": "max_tokens",
+        }
+        return own.get(param or "", param)
 
     @property
     def samples(self) -> int:

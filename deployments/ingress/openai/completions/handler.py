@@ -25,10 +25,14 @@ class Completions:
         self._generations.stopping.check()
         request.check(self._generations.name)
         prompts = [await self._prompts.tokens(prompt) for prompt in request.prompts]
+        suffix: tuple[int, ...] = ()
+        if request.suffix:
+            suffix = await self._prompts.tokens(request.suffix, special=False, field="suffix")
 
         def writer(prompt: tuple[int, ...]) -> CompletionChoice:
             echoed = prompt if request.echo else ()
             with_logprobs = request.logprobs is not None
             return CompletionChoice(self._generations.tokenizer, echoed, with_logprobs)
 
-        return await answer(request, prompts, self._generations, _KIND, writer, last_event)
+        parts = self._generations, _KIND, writer, last_event, suffix
+        return await answer(request, prompts, *parts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, StrictBool, StrictInt
 
@@ -17,14 +16,13 @@ MAX_CHOICES = 64
 
 
 class CompletionRequest(GenerationFields):
-    """Prompts to continue."""
-
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"suffix": ("",)}
+    """Prompts to continue, up to a suffix where the model can fill in."""
 
     max_tokens: StrictInt | None = Field(None, ge=0, le=MAX_TOKENS)
     prompt: str | list[StrictInt] | list[str] | list[list[StrictInt]]
     best_of: StrictInt | None = Field(None, ge=1, le=MAX_N)
     echo: StrictBool | None = False
+    suffix: str | None = None
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
     def check(self, model_name: str) -> None:
@@ -33,6 +31,8 @@ class CompletionRequest(GenerationFields):
             raise InvalidRequest("max_tokens 0 goes with echo", param="max_tokens")
         if (self.min_tokens or 0) > self.length(0, MAX_TOKENS):
             raise InvalidRequest("min_tokens is larger than max_tokens", param="min_tokens")
+        if self.suffix and self.echo:
+            raise InvalidRequest("echo goes without a suffix", param="echo")
         if self.candidates < self.samples:
             raise InvalidRequest("best_of is smaller than n", param="best_of")
         if self.stream and self.candidates > self.samples:
