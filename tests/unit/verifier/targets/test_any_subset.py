@@ -77,7 +77,9 @@ def sequential(model, layout, prompt, sampling):
 
 def drafts_for(rng, text, at, most):
     """A draft tree after the first tokens of a text: some of its branches begin as it goes on."""
-    tokens, parents, depths = [], [], []
+    tokens: list[int] = []
+    parents: list[int] = []
+    depths: list[int] = []
     for _ in range(most):
         parent = int(rng.integers(-1, len(tokens)))
         depth = 0 if parent < 0 else depths[parent] + 1
