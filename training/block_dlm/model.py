@@ -7,7 +7,6 @@ noised], twice the same text: every block is noised once, after clean blocks onl
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,7 +21,6 @@ from training.embedded.target_model import (
     export_target,
     load_target,
     masked_attention,
-    sources,
 )
 
 MODEL_TYPE = "block_dlm"
@@ -94,26 +92,6 @@ class BlockDLM(nn.Module):
         masked = weight > 0
         right = ((logits.argmax(-1) == labels) & masked).sum() / masked.sum().clamp(min=1)
         return loss, right
-
-
-@torch.no_grad()
-def started(target: Path, layers: int) -> TargetModel:
-    """A network of the target's first `layers` layers before it was grown, with its embedding.
-
-    Copies that growing added are left out: they do little, where they are. Raises ValueError where
-    the target has fewer layers.
-    """
-    larger = load_target(target)
-    if layers > larger.shape.layers:
-        raise ValueError(f"layers: the target has {larger.shape.layers}, {layers} asked")
-    network = TargetModel(replace(larger.shape, layers=layers), seed=0)
-    network.embedding.load_state_dict(larger.embedding.state_dict())
-    network.norm.load_state_dict(larger.norm.state_dict())
-    copied = sources(layers, larger.shape.layers)
-    for index in range(layers):
-        original = larger.layers[copied.index(index)]
-        network.layers[index].load_state_dict(original.state_dict())
-    return network
 
 
 def export(network: TargetModel, folder: Path, block_length: int, mask_token: int) -> None:

@@ -19,9 +19,10 @@ from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.precision import fast_products
 from foredraft_align.loop.schedule import WSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
-from training.block_dlm.model import BlockDLM, export, started
+from training.block_dlm.model import BlockDLM, export
 from training.block_dlm.noising import Noised, Texts, noise
 from training.corpus.tokenizer import MASK_ID
+from training.embedded.start import started
 from training.embedded.target import held_out_rows
 
 

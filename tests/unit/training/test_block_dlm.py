@@ -19,11 +19,12 @@ from denoiser_service.core.state import MASKED
 from denoiser_service.core.text import Text
 from foredraft_align.loop.log import StepLog
 from training.block_dlm.denoiser import TorchDenoiser
-from training.block_dlm.model import BlockAttention, BlockDLM, export, load, started, visible
+from training.block_dlm.model import BlockAttention, BlockDLM, export, load, visible
 from training.block_dlm.noising import LEAST, Texts, noise
 from training.block_dlm.train import BlockDlmRun, train
 from training.cli import app
 from training.corpus.tokenizer import MASK_ID
+from training.embedded.start import started
 from training.embedded.target_model import (
     TargetModel,
     TargetShape,
