@@ -1,7 +1,7 @@
-"""Commands that rebuild the embedded pair, and train a diffusion target from it.
+"""Commands that rebuild the embedded pair, and train targets of other kinds from it.
 
 In order: corpus, tokenizer, target, drafter, proxy, evaluate, seal. For a diffusion target: corpus,
-encode, block_dlm, graph.
+encode, block_dlm, graph; for an any-subset one: corpus, encode, any_subset.
 
 Work files go below build/train, results below models/embedded. Every command can be repeated:
 finished parts are kept.
