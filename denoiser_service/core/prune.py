@@ -35,7 +35,7 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
-    block's draft is left out, as its evaluation tells nothing.
+    block's draft is left out, as its logits are of no use.
     """
     drafts = [ranks.draft(node.formula) for node in graph.nodes]
     scores = log_scores(drafts, graph)

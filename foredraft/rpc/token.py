@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,6 @@ async def _first_message(requests: Any) -> None:
 
     grpc.aio then has INTERNAL in its place, which reads as a replica that left.
     """
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(_FIRST_MESSAGE_S):
             await anext(requests, None)
-    except TimeoutError:
-        pass

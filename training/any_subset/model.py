@@ -1,7 +1,7 @@
 """The any-subset model: two streams of rows over one decoder, and its folder on disk.
 
 Content rows hold tokens; a query row holds the mask token and asks for the token at its position,
-which RoPE tells it ("Reviving Any-Subset Autoregressive Models", Sec. 4 and App. D). No content row
+which RoPE encodes ("Reviving Any-Subset Autoregressive Models", Sec. 4 and App. D). No content row
 sees a query row, so asking never changes what is known. A query row sees itself, which the paper's
 does not: it is then an ordinary row of an ordinary decoder.
 """

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from foredraft_align.loop.clock import advance
+from foredraft_align.loop.log import StepLog
 from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.precision import fast_products
 from foredraft_align.loop.schedule import TimedWSD
@@ -114,6 +115,7 @@ def train_any_subset(
     batches = InfillBatches(run)
     texts = batches.texts
     step, elapsed, texts.used = load_rank(run.checkpoint, rank, model, optimizer, texts.used)
+    log = StepLog(run.checkpoint / "log.jsonl", step) if rank == 0 else None
 
     def save() -> None:
         save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, texts.used)
@@ -136,15 +138,15 @@ def train_any_subset(
         elapsed, previous = clock(elapsed, previous, distributed=world > 1)
         bar.n = round(elapsed)
         bar.set_postfix(step=step, nats=f"{nats:.3f}")
-        if rank == 0:
+        if log is not None:
             masked = batch.masked / batch.tokens.numel()
-            _log(run, step=step, elapsed=elapsed, nats=nats, masked=masked)
+            log.add({"step": step, "elapsed": elapsed, "nats": nats, "masked": masked})
         if step % run.checkpoint_steps == 0:
             save()
     save()
-    if rank == 0:
+    if log is not None:
         figures = held_out_nats(model, held_out_rows(run.data, run.length)[:, : run.length])
-        _log(run, step=step, elapsed=elapsed, **figures)
+        log.add({"step": step, "elapsed": elapsed, **figures})
         export_any_subset(model, run.output)
 
 
@@ -157,13 +159,6 @@ def accumulate(model: AnySubsetModel, batch: InfillBatch, micro_batch: int) -> f
         loss.backward()
         total += float(loss.detach())
     return total
-
-
-def _log(run: AnySubsetRun, **figures: float) -> None:
-    """Adds a line to the run's log; figures are rounded to four places."""
-    rounded = {name: round(value, 4) for name, value in figures.items()}
-    with (run.checkpoint / "log.jsonl").open("a") as log:
-        log.write(json.dumps(rounded) + "\n")
 
 
 def run_any_subset_rank(rank: int, world: int, run: AnySubsetRun, store: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foredraft.decoding.prefix import extend_hash
-from foredraft.decoding.tree import branch, explicit
+from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.types import NO_PRICE, Price, Round, Timings, TokenLogprobs, Verdict
 from verifier_service.models.port import Segment
@@ -202,8 +202,10 @@ class Session:
             return Segment(blocks, self.cached, self.tokens[self.cached : end], prompt)
         assert self.pending is not None
         draft, parents = self.pending.round.draft, self.pending.round.parents
+        tokens = [*self.tokens[self.cached :], *draft]
+        tree = () if is_path(parents) else parents
         wanted = prompt + self.num_round_rows(rows)
-        return self.streams.round(blocks, self.cached, self.tokens, draft, parents, wanted)
+        return self.streams.rows(Segment(blocks, self.cached, tokens, wanted, tree), len(draft))
 
     def num_round_rows(self, rows: ScheduledRows) -> int:
         """Return how many of the wanted rows, the last ones, decide the round."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from foredraft.decoding.tree import ROOT, depths, explicit, is_path
+from foredraft.decoding.tree import ROOT, depths, explicit
 from foredraft.layout import Layout
 from foredraft.types import ModelInfo
 from verifier_service.models.port import Segment
@@ -30,18 +29,11 @@ class Streams(Protocol):
     def round_rows(self, uncached: int, drafted: int) -> int:
         """Return how many rows a round takes, with so many of its tokens yet without KV."""
 
-    def round(
-        self,
-        blocks: Sequence[int],
-        cached: int,
-        tokens: Sequence[int],
-        draft: Sequence[int],
-        parents: Sequence[int],
-        wanted: int,
-    ) -> Segment:
-        """Return a round's rows: the tokens without KV, the draft, and what else they need.
+    def rows(self, content: Segment, drafted: int) -> Segment:
+        """Return a round's rows, given its tokens without KV and, as the last ones, the draft.
 
-        The last 1 + len(draft) of the `wanted` logits are those after the text and each node.
+        As many logits are wanted of it, the last 1 + drafted for what follows the text and each
+        node of the draft.
         """
 
 
@@ -60,18 +52,9 @@ class LeftToRight:
         """Return how many rows decide; prefill brings the tokens before the last."""
         return 1 + drafted
 
-    def round(
-        self,
-        blocks: Sequence[int],
-        cached: int,
-        tokens: Sequence[int],
-        draft: Sequence[int],
-        parents: Sequence[int],
-        wanted: int,
-    ) -> Segment:
-        """Return the tokens without KV and the draft."""
-        tree = () if is_path(parents) else parents
-        return Segment(blocks, cached, [*tokens[cached:], *draft], wanted, tree)
+    def rows(self, content: Segment, drafted: int) -> Segment:
+        """Return the content as it is."""
+        return content
 
 
 @dataclass(frozen=True)
@@ -100,27 +83,18 @@ class TwoStreams:
         """Return how many rows there are: content, and a query after the text and each node."""
         return uncached + drafted + 1 + drafted
 
-    def round(
-        self,
-        blocks: Sequence[int],
-        cached: int,
-        tokens: Sequence[int],
-        draft: Sequence[int],
-        parents: Sequence[int],
-        wanted: int,
-    ) -> Segment:
-        """Return the content without KV, the draft, and as many queries."""
-        tree, sigma = explicit(parents, len(draft)), self.layout.positions
-        orders = [len(tokens) - 1 + depth for depth in depths(tree)]
-        queries = [len(tokens), *(order + 1 for order in orders)]
-        return Segment(
-            blocks,
-            cached,
-            [*tokens[cached:], *draft, *[self.query_token] * len(queries)],
-            wanted,
-            [*tree, ROOT, *range(len(draft))],
-            0 if cached else len(self.layout.given),
-            [sigma[order] for order in (*range(cached, len(tokens)), *orders, *queries)],
+    def rows(self, content: Segment, drafted: int) -> Segment:
+        """Return the content and a query after the text and each node of the draft."""
+        start, sigma = content.start, self.layout.positions
+        known = start + len(content.tokens) - drafted
+        tree = explicit(content.parents, drafted)
+        nodes = [known - 1 + depth for depth in depths(tree)]
+        queries = [known, *(order + 1 for order in nodes)]
+        return content._replace(
+            tokens=[*content.tokens, *[self.query_token] * len(queries)],
+            parents=[*tree, ROOT, *range(drafted)],
+            mutual=0 if start else len(self.layout.given),
+            positions=[sigma[order] for order in (*range(start, known), *nodes, *queries)],
         )
 
 

@@ -20,7 +20,7 @@ from training.corpus.tokenizer import MASK_ID
 from training.embedded.target_model import TargetShape
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
-from verifier_service.models.port import alloc
+from verifier_service.models.port import Segment, alloc
 from verifier_service.targets.streams import TwoStreams
 
 SHAPE = TargetShape(vocab=16, hidden=32, layers=1, heads=2, intermediate=48, max_positions=16)
@@ -143,7 +143,5 @@ def test_the_verifier_reads_what_is_trained(run: AnySubsetRun) -> None:
     order = torch.from_numpy(np.argsort(sigma))[None]
     with torch.inference_mode():
         expected = trained.logits(tokens, order, torch.tensor([4]))[0, list(sigma)]
-    rows = TwoStreams(layout, MASK_ID).round(
-        alloc(target, 32), 0, content[:7], content[7:15], (), 9
-    )
+    rows = TwoStreams(layout, MASK_ID).rows(Segment(alloc(target, 32), 0, content[:15], 9), 8)
     np.testing.assert_allclose(target.forward([rows]), expected[7:], atol=2e-2)

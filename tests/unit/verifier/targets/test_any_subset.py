@@ -18,7 +18,7 @@ from verifier_service.config import VerifierConfig
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target
 from verifier_service.models import numerics
-from verifier_service.models.port import alloc
+from verifier_service.models.port import Segment, alloc
 from verifier_service.targets.engine import VerifierEngine
 from verifier_service.targets.streams import TwoStreams
 
@@ -115,8 +115,9 @@ def test_a_query_row_sees_what_is_known_and_itself(checkpoint):
     tokens = tuple(rng.integers(2, VOCAB, 9).tolist())
     prompt, known, sigma = len(LAYOUT.given), 7, LAYOUT.positions
     streams = TwoStreams(LAYOUT, MASK)
-    found = model.forward([streams.round(blocks, 0, tokens[:known], tokens[known:], (), 3)])
-    later = model.forward([streams.round(blocks, known - 1, tokens[:known], (4, 5), (-1, -1), 3)])
+    found = model.forward([streams.rows(Segment(blocks, 0, tokens, 3), 2)])
+    siblings = Segment(blocks, known - 1, (tokens[known - 1], 4, 5), 3, (-1, -1))
+    later = model.forward([streams.rows(siblings, 2)])
     assert len(found) == len(later) == 3
     np.testing.assert_allclose(later[0], found[0], atol=2e-4)
     branches = [(0, tokens[:7]), (1, tokens[:8]), (2, tokens)]
