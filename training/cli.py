@@ -301,6 +301,9 @@ def any_subset(
     max_given: Annotated[
         float, typer.Option(help="Greatest share of a text that is given; 0.85 in Fig. 4.")
     ] = 0.10,
+    holes: Annotated[
+        float, typer.Option(help="Share of texts with holes; 0 scatters as the paper does.")
+    ] = 0.5,
     warmup: Annotated[
         bool, typer.Option(help="Begin with few masked tokens (App. E.2, Fig. 5).")
     ] = True,
@@ -317,6 +320,8 @@ def any_subset(
 
     if not 0.01 <= max_given < 1:
         raise typer.BadParameter(f"--max-given: expected a share from 0.01 on, not {max_given}")
+    if not 0 <= holes <= 1:
+        raise typer.BadParameter(f"--holes: expected a share from 0 to 1, not {holes}")
     if order not in list(Order):
         raise typer.BadParameter(f"--order: expected one of {', '.join(Order)}, not {order}")
     run = AnySubsetRun(
@@ -334,6 +339,7 @@ def any_subset(
         order=Order(order),
         rates=MaskRates(1 - max_given, 0.99),
         warmup=AnySubsetRun.warmup if warmup else 0.0,
+        holes=holes,
     )
     if ranks == 1:
         train_any_subset(run)

@@ -28,6 +28,9 @@ class MaskRates:
 LAST_RATES = MaskRates(0.90, 0.99)
 FIRST_RATES = MaskRates(0.15, 0.15)
 """Where the warm-up of the masking rate begins (App. E.2)."""
+HOLE_RATES = MaskRates(0.05, 0.60)
+"""The rates of texts whose masked tokens lie in holes: what infilling asks for (App. E.6)."""
+MOST_HOLES = 3
 
 
 def mask_rates(last: MaskRates, progress: float, warmup: float) -> MaskRates:
@@ -78,21 +81,54 @@ def given_counts(
     return np.rint(low + share * (high - low)).astype(np.int64).clip(1, length - 1)
 
 
-def orders(random: np.random.Generator, given: np.ndarray, length: int, order: Order) -> np.ndarray:
-    """Generation orders, int64 [rows, length], of uniformly scattered prompts of `given` tokens."""
-    scattered = random.permuted(np.tile(np.arange(length), (len(given), 1)), axis=1)
+def scattered(random: np.random.Generator, given: np.ndarray, length: int) -> np.ndarray:
+    """Which tokens are masked, bool [rows, length], with prompts of `given` [rows] tokens drawn
+    uniformly.
+    """
+    places = random.permuted(np.tile(np.arange(length), (len(given), 1)), axis=1)
+    return places >= given[:, None]
+
+
+def in_holes(random: np.random.Generator, given: np.ndarray, length: int) -> np.ndarray:
+    """Which tokens are masked, bool [rows, length], in 1 to MOST_HOLES runs of random lengths."""
+    masked = np.zeros((len(given), length), dtype=bool)
+    for row, known in zip(masked, given, strict=True):
+        holes = min(int(random.integers(1, MOST_HOLES + 1)), length - int(known))
+        cuts = np.sort(random.choice(length - known - 1, holes - 1, replace=False)) + 1
+        sizes = np.diff(cuts, prepend=0, append=length - known)
+        before = np.sort(random.integers(0, known + 1, holes))
+        ends = before + np.cumsum(sizes)
+        for size, end in zip(sizes, ends, strict=True):
+            row[end - size : end] = True
+    return masked
+
+
+def orders(random: np.random.Generator, masked: np.ndarray, order: Order) -> np.ndarray:
+    """Generation orders, int64 [rows, length]: the prompt's tokens, then those of `masked`."""
+    rows, length = masked.shape
+    places = np.tile(np.arange(length), (rows, 1))
     if order is Order.ANY:
-        return scattered
-    masked = scattered >= given[:, None]
-    # Sorted stably by "is masked", both parts stay in ascending position.
-    return np.argsort(np.argsort(masked, axis=1, kind="stable"), axis=1)
+        places = random.permuted(places, axis=1)
+    return np.argsort(np.argsort(places + length * masked, axis=1), axis=1)
 
 
 def with_layouts(
-    tokens: Tensor, random: np.random.Generator, rates: MaskRates, order: Order
+    tokens: Tensor, random: np.random.Generator, rates: MaskRates, order: Order, holes: float = 0.0
 ) -> InfillBatch:
-    """The texts [rows, length] with layouts drawn for each of them."""
+    """The texts [rows, length] with layouts drawn for each of them.
+
+    The share `holes` of the rows has its masked tokens in holes, by HOLE_RATES; the others have
+    them scattered, by `rates` (Sec. 6).
+    """
     rows, length = tokens.shape
-    given = given_counts(random, rows, length, rates)
-    placed = orders(random, given, length, order)
+    with_holes = random.permutation(rows) < round(holes * rows)
+    given = np.empty(rows, dtype=np.int64)
+    masked = np.empty((rows, length), dtype=bool)
+    for which, of_rates, draw in (
+        (~with_holes, rates, scattered),
+        (with_holes, HOLE_RATES, in_holes),
+    ):
+        given[which] = given_counts(random, int(which.sum()), length, of_rates)
+        masked[which] = draw(random, given[which], length)
+    placed = orders(random, masked, order)
     return InfillBatch(tokens, torch.from_numpy(placed), torch.from_numpy(given))

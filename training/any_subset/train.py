@@ -46,7 +46,8 @@ class AnySubsetRun:
     """Settings of one run; `minutes` counts training time over all resumptions.
 
     `start` is a target whose first-trained layers it begins with, or an any-subset model to go on
-    from; None starts from scratch. `warmup` is the share of the time in which masking rates rise.
+    from; None starts from scratch. `warmup` is the share of the time in which masking rates rise,
+    `holes` the share of the texts that have holes in place of scattered masked tokens.
     """
 
     data: Path
@@ -64,6 +65,7 @@ class AnySubsetRun:
     order: Order = Order.LATTICE
     rates: MaskRates = LAST_RATES
     warmup: float = 1 / 15
+    holes: float = 0.5
     core_share: float = 0.4
     checkpoint_steps: int = 30
 
@@ -93,7 +95,7 @@ class InfillBatches:
         rows = self.texts.rows(run.batch, run.core_share, step, run.seed)[:, : run.length]
         random = np.random.default_rng([run.seed, 17, step])
         rates = mask_rates(run.rates, progress, run.warmup)
-        return with_layouts(rows.contiguous(), random, rates, run.order)
+        return with_layouts(rows.contiguous(), random, rates, run.order, run.holes)
 
 
 def train_any_subset(

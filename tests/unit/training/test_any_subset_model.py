@@ -14,7 +14,19 @@ from torch.nn import functional as F
 
 from foredraft.layout import Layout
 from training.any_subset import model as any_subset
-from training.any_subset.layouts import MaskRates, Order, given_counts, mask_rates, orders
+from training.any_subset.layouts import (
+    HOLE_RATES,
+    LAST_RATES,
+    MOST_HOLES,
+    MaskRates,
+    Order,
+    given_counts,
+    in_holes,
+    mask_rates,
+    orders,
+    scattered,
+    with_layouts,
+)
 from training.any_subset.model import AnySubsetModel, export_any_subset, load_any_subset
 from training.corpus.tokenizer import MASK_ID
 from training.embedded.target_model import TargetModel, TargetShape
@@ -162,14 +174,36 @@ def test_batches_have_layouts_of_equation_4() -> None:
     random = np.random.default_rng(0)
     given = given_counts(random, 16, 100, MaskRates(0.90, 0.99))
     assert given.min() >= 1 and given.max() <= 10 and len(set(given.tolist())) > 5
-    for row, m in zip(orders(random, given, 100, Order.LATTICE), given, strict=True):
+    masked = scattered(random, given, 100)
+    assert (100 - masked.sum(axis=1) == given).all()
+    for row, m in zip(orders(random, masked, Order.LATTICE), given, strict=True):
         positions = np.argsort(row)
         prompt = tuple(int(at) for at in positions[:m])
         assert Layout(100, prompt).positions == tuple(positions.tolist())
-    scattered = orders(random, given, 100, Order.ANY)
-    assert all(sorted(row) == list(range(100)) for row in scattered.tolist())
+    placed = orders(random, masked, Order.ANY)
+    assert ((placed >= given[:, None]) == masked).all()
+    assert all(sorted(row) == list(range(100)) for row in placed.tolist())
     assert any(list(np.argsort(row)[m:]) != sorted(np.argsort(row)[m:])
-               for row, m in zip(scattered, given, strict=True))  # fmt: skip
+               for row, m in zip(placed, given, strict=True))  # fmt: skip
+
+
+def test_holes_are_few_and_as_long_as_asked() -> None:
+    given = given_counts(np.random.default_rng(0), 200, 40, MaskRates(0.02, 0.98))
+    masked = in_holes(np.random.default_rng(1), given, 40)
+    assert (40 - masked.sum(axis=1) == given).all()
+    runs = (np.diff(masked.astype(int), axis=1, prepend=0) == 1).sum(axis=1)
+    assert runs.min() == 1 and runs.max() == MOST_HOLES
+    assert 0 < masked[:, 0].mean() < 0.9 and 0 < masked[:, -1].mean() < 0.9
+
+
+@pytest.mark.parametrize("holes", [0.0, 0.5, 1.0])
+def test_the_share_of_texts_with_holes(holes: float) -> None:
+    texts = torch.arange(16)[:, None].expand(16, 100)
+    batch = with_layouts(texts, np.random.default_rng(2), LAST_RATES, Order.LATTICE, holes)
+    masked = batch.order.numpy() >= batch.given.numpy()[:, None]
+    runs = (np.diff(masked.astype(int), axis=1, prepend=0) == 1).sum(axis=1)
+    most = batch.given.numpy() >= 100 * (1 - HOLE_RATES.high)
+    assert most.sum() == 16 * holes and (runs[most] <= MOST_HOLES).all()
 
 
 def test_prompt_lengths_are_stratified() -> None:

@@ -81,12 +81,12 @@ def weights(run: AnySubsetRun) -> dict[str, torch.Tensor]:
 
 
 def test_the_loss_falls_and_the_masking_rises(run: AnySubsetRun) -> None:
-    train_any_subset(run, clock=Clock())
+    train_any_subset(replace(run, holes=0.0), clock=Clock())
     *steps, last = lines(run)
     assert len(steps) == 60
     assert np.mean([step["nats"] for step in steps[-5:]]) < 0.75 * steps[0]["nats"]
     assert steps[0]["masked"] < 0.25 and np.mean([s["masked"] for s in steps[10:]]) > 0.6
-    assert max(last["held_out_20"], last["held_out_95"]) < 0.75 * np.log(16)
+    assert max(nats for name, nats in last.items() if "held_out" in name) < 0.75 * np.log(16)
     assert (run.output / "model.safetensors").is_file()
 
 
