@@ -163,11 +163,14 @@ NO_PRICE: Final = Price()
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where a round's time went inside a service, in microseconds; rows that shared the pass."""
+    """Where a round's time went inside a service, in microseconds; rows that shared the last of its
+    passes. A drafter does not count its passes.
+    """
 
     queue_us: int = 0
     compute_us: int = 0
     batch_rows: int = 0
+    passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +348,8 @@ class VerifyOpen:
     first features_from tokens; a verifier that has no such features sends none. tensor_store is the
     store that their reader has, "" if they are to come in chunks. groups are whom the session
     counts for: each may hold a part of the KV cache. drafted says that another verifier has decided
-    about drafts of this session. With a layout the prefix is in order space.
+    about drafts of this session. With a layout the prefix is in order space, and in plain rounds
+    the target drafts up to self_draft tokens of a pass itself.
     """
 
     session_id: str
@@ -366,6 +370,7 @@ class VerifyOpen:
     groups: tuple[str, ...] = ()
     drafted: bool = False
     layout: Layout | None = None
+    self_draft: int = 0
 
 
 @dataclass(frozen=True, slots=True)

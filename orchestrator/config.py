@@ -139,6 +139,13 @@ class OrchestratorConfig(StrictModel):
     ngram: NgramConfig = Field(
         default=NgramConfig(), description="Drafts from n-grams of the session's own tokens."
     )
+    self_draft: int = Field(
+        default=4,
+        ge=0,
+        le=MAX_DRAFT,
+        description="Tokens of a pass that an any-subset target drafts itself, in place of a "
+        "drafter; 0: none.",
+    )
     acceptance: Acceptance = Field(
         default=Acceptance.COUPLED,
         description="Acceptance rule; only coupled gives the tokens of plain decoding.",

@@ -18,12 +18,13 @@ from orchestrator.length.controllers import Cause
 
 class DecodingMode(NamedTuple):
     """The acceptance rule, and how drafts are made: by a proposal, None for plain decoding, and
-    before it of the text's n-grams.
+    before it of the text's n-grams. Or the target drafts so many tokens of a pass itself.
     """
 
     acceptance: Acceptance = Acceptance.COUPLED
     proposal: Proposal | None = None
     ngram: bool = False
+    self_draft: int = 0
 
 
 class Decision(NamedTuple):
@@ -107,16 +108,17 @@ class SpeculationReport:
     trace has one entry for each round, rounds_by how many there were of each class. mat and
     accepted_histogram are over the draft_rounds, of which ngram_rounds had a draft of the text's
     n-grams, and exclude the bonus and the correction token; depths counts the draft rounds by how
-    many tokens were accepted and on how many levels some were verified. drafting_s is time spent
-    waiting for drafts with nothing under verification, verifying_s for verdicts, of which
-    computing_s went by in the rounds' own passes, waiting_s for anything else (opening, moving, a
-    slow reader).
+    many tokens were accepted and on how many levels some were verified. target_passes counts the
+    forward passes of a verifier that decided something. drafting_s is time spent waiting for drafts
+    with nothing under verification, verifying_s for verdicts, of which computing_s went by in the
+    rounds' own passes, waiting_s for anything else (opening, moving, a slow reader).
     """
 
     mode: DecodingMode
     trace: tuple[RoundTrace, ...]
     rounds_by: Mapping[RoundClass, int]
     rounds: int
+    target_passes: int
     draft_rounds: int
     ngram_rounds: int
     num_draft_tokens: int
@@ -173,6 +175,7 @@ class StatsAccumulator:
     trace: list[RoundTrace] = field(default_factory=list)
     rounds_by: Counter[RoundClass] = field(default_factory=Counter)
     rounds: int = 0
+    target_passes: int = 0
     draft_rounds: int = 0
     ngram_rounds: int = 0
     num_draft_tokens: int = 0
@@ -189,6 +192,7 @@ class StatsAccumulator:
     def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
         """Count one round."""
         self.rounds += 1
+        self.target_passes += stats.verify_timings.passes
         offered, bought = stats.num_draft_tokens, stats.num_bought
         k, reason, _ = stats.decision
         self.trace.append(RoundTrace(k, reason, offered, bought, stats.num_accepted, stats.price))
@@ -229,6 +233,7 @@ class StatsAccumulator:
             trace=tuple(self.trace),
             rounds_by=dict(self.rounds_by),
             rounds=self.rounds,
+            target_passes=self.target_passes,
             draft_rounds=self.draft_rounds,
             ngram_rounds=self.ngram_rounds,
             num_draft_tokens=self.num_draft_tokens,

@@ -58,6 +58,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         groups=o.groups,
         drafted=o.drafted,
         layout=None if o.layout is None else _layout_to_pb(o.layout),
+        self_draft=o.self_draft,
     )
 
 
@@ -67,6 +68,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
     limits.check_range("prefix length", len(m.prefix), 1, limits.MAX_PREFIX)
     limits.check_range("max_new_tokens", m.max_new_tokens, 1, limits.MAX_PREFIX)
     limits.check_range("max_draft", m.max_draft, 0, limits.MAX_DRAFT)
+    limits.check_range("self_draft", m.self_draft, 0, limits.MAX_DRAFT)
     limits.check_range("logprobs", m.logprobs, 0, limits.MAX_LOGPROBS)
     limits.check_range("grammar length", len(m.grammar), 0, limits.MAX_GRAMMAR)
     limits.check_range("cache_salt length", len(m.cache_salt), 0, limits.MAX_SALT)
@@ -94,6 +96,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         tuple(m.groups),
         m.drafted,
         _layout_from_pb(m.layout) if m.HasField("layout") else None,
+        m.self_draft,
     )
 
 

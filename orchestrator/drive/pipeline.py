@@ -101,6 +101,8 @@ def decoding_mode(request: GenerationRequest, config: OrchestratorConfig) -> Dec
     """Return how a request will be decoded."""
     if not request.speculate:
         return DecodingMode(config.acceptance)
+    if request.layout is not None and config.self_draft:
+        return DecodingMode(config.acceptance, self_draft=config.self_draft)
     return DecodingMode(config.acceptance, config.proposal, config.ngram.enabled)
 
 
@@ -130,8 +132,9 @@ class _Run:
         clock: Clock,
         state: ControllerState,
     ) -> None:
+        mode = decoding_mode(request, config)
         controller: DraftLengthController[Any] = (
-            config.controller(request.sampling) if request.speculate else PLAIN
+            PLAIN if mode.proposal is None else config.controller(request.sampling)
         )
         drafts = controller.max_k > 0
         self._lengths = lengths = DraftLengths(controller, state, config.run_ahead_min_hit_rate)
@@ -141,7 +144,7 @@ class _Run:
         self._config = config
         self._clock = clock
         self._started = clock()
-        self._stats = StatsAccumulator(decoding_mode(request, config))
+        self._stats = StatsAccumulator(mode)
         self._held_back: StepEvent | None = None
         self._closer = closer = BackgroundCloser()
         ngram = config.ngram.params if drafts else None
@@ -150,7 +153,7 @@ class _Run:
         health = DrafterHealth(config.breaker, state, clock)
         self._drafting = Drafting(drafter, session, lease, lengths, config, health, closer, clock)
         self._verifying = Verifying(
-            verifier, session, lease, config, controller.max_k, closer, clock
+            verifier, session, lease, config, controller.max_k, mode.self_draft, closer, clock
         )
 
     async def drive(self, emit: Emit) -> None:

@@ -39,6 +39,7 @@ class Verifying:
         lease: LeaseClient,
         config: OrchestratorConfig,
         max_k: int,
+        self_draft: int,
         closer: BackgroundCloser,
         clock: Callable[[], float],
     ) -> None:
@@ -47,6 +48,7 @@ class Verifying:
         self._lease = lease
         self._config = config
         self._max_k = max_k
+        self._self_draft = self_draft
         self._closer = closer
         self._clock = clock
         self._stream: VerifyStream | None = None
@@ -143,7 +145,9 @@ class Verifying:
         try:
             async with asyncio.timeout(self._config.open_timeout_s):
                 stream = await self._port.open(
-                    self._session.verify_open(self._max_k, self._config.acceptance)
+                    self._session.verify_open(
+                        self._max_k, self._config.acceptance, self._self_draft
+                    )
                 )
         except TimeoutError:
             raise DeadlineExceeded("no verifier took the session in time") from None

@@ -145,11 +145,16 @@ class Session:
 
     # The verifier.
 
-    def verify_open(self, max_draft: int, acceptance: Acceptance) -> VerifyOpen:
+    def verify_open(
+        self, max_draft: int, acceptance: Acceptance, self_draft: int = 0
+    ) -> VerifyOpen:
         """Return the open that (re)attaches a verifier at the committed prefix."""
         features = self._features.ask()
-        return verify_open(
-            self._request, self._prefix, max_draft, acceptance, features, self._drafted
+        return replace(
+            verify_open(
+                self._request, self._prefix, max_draft, acceptance, features, self._drafted
+            ),
+            self_draft=self_draft,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:

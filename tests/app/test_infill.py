@@ -48,6 +48,13 @@ async def test_a_hole_is_filled_alike_with_drafts_and_without(
     sampling = {"temperature": temperature, "seed": 5}
     plain = await filled(served, speculative={"enabled": False}, **sampling)
     assert len(plain[0]) == 40
+    itself = await filled(served, **sampling)
+    if served.health["verifier"]["numerics"] == "exact":
+        assert itself[:2] == plain[:2]
+    passes = [
+        each[2]["metrics"]["speculative_decoding"]["num_target_passes"] for each in (plain, itself)
+    ]
+    assert passes[1] <= passes[0] == 40
     drafted = 0
     for speculative in (ALWAYS, ALWAYS | {"proposal": "lookup", "ngram": {"enabled": False}}):
         fast = await filled(served, speculative=speculative, **sampling)

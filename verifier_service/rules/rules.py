@@ -52,6 +52,9 @@ class Rule(Protocol):
     def divisible(self) -> bool:
         """Whether a draft may be verified in part, chosen by its tokens, and stay exact."""
 
+    def draw(self, position: int) -> RowSampling:
+        """Return how plain decoding draws the target's own token at a position."""
+
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return how the target's own token is drawn in each of the round's 1 + k rows."""
 
@@ -98,10 +101,14 @@ class Coupled:
     trees: bool = True
     divisible: bool = True
 
+    def draw(self, position: int) -> RowSampling:
+        """Return a draw with the shared noise."""
+        return RowSampling(self.sampling, position)
+
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
-        """Return a draw with the shared noise for every row."""
+        """Return such a draw for every row."""
         steps = [0, *depths(explicit(asked.parents, len(asked.draft)))]
-        return [RowSampling(self.sampling, first + step) for step in steps]
+        return [self.draw(first + step) for step in steps]
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return the branch that the target chose."""
@@ -126,13 +133,17 @@ class Independent:
     trees: bool = False
     divisible: bool = False
 
+    def draw(self, position: int) -> RowSampling:
+        """Return a draw with the shared noise, or, after a draft, with that of the position."""
+        if self.drafted:
+            return self._fresh_draw(position, position)
+        return RowSampling(self.sampling, position)
+
     def draws(self, asked: Round, first: int) -> list[RowSampling]:
         """Return a plain round's draw; a draft's rows are only checked for being sound."""
         if asked.draft:
             return [RowSampling(SamplingParams(), first)] * (1 + len(asked.draft))
-        return [
-            self._fresh_draw(first, first) if self.drafted else RowSampling(self.sampling, first)
-        ]
+        return [self.draw(first)]
 
     def decide(self, asked: Round, first: int, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return how much of the draft is kept, and a draw from what is left over of p."""

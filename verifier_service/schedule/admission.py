@@ -17,6 +17,7 @@ def check_open(request: VerifyOpen, info: ModelInfo) -> int:
     limits.check_range("prefix length", len(request.prefix), 1, info.max_len - 1)
     limits.check_range("max_new_tokens", request.max_new_tokens, 1, limits.MAX_PREFIX)
     limits.check_range("max_draft", request.max_draft, 0, limits.MAX_DRAFT)
+    limits.check_range("self_draft", request.self_draft, 0, limits.MAX_DRAFT)
     commit_limit = len(request.prefix) + request.max_new_tokens
     if commit_limit > info.max_len:
         raise InvalidRequest(
@@ -47,6 +48,8 @@ def _check_layout(request: VerifyOpen, info: ModelInfo) -> None:
             param="layout",
         )
     if layout is None:
+        if request.self_draft:
+            raise InvalidRequest("only any-subset models draft themselves", param="self_draft")
         return
     limits.check_range("layout.length", layout.length, 2, info.max_len)
     limits.check_range("prefix length", len(request.prefix), len(layout.given), layout.length - 1)

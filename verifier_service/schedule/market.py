@@ -65,7 +65,7 @@ class Market:
                 continue
             rounds += 1
             offer = session.offer(key)
-            rows += pending.decide if offer is None else 1
+            rows += pending.decide if offer is None else session.undrafted_rows
             if offer is not None:
                 offers.append(offer)
         if not offers:

@@ -27,10 +27,13 @@ _IDLE_SHARE = 0.1
 
 
 class Offer(NamedTuple):
-    """A session's draft: how likely each of its tokens is accepted, none likelier than before."""
+    """A session's draft: how likely each of its tokens is accepted, none likelier than before, and
+    how many rows each adds to the pass.
+    """
 
     key: int
     expected: Sequence[float]
+    rows: Sequence[int]
 
 
 class Pricing(Protocol):
@@ -90,8 +93,10 @@ class Priced:
         expected = np.concatenate([np.asarray(offer.expected) for offer in offers])
         order = np.argsort(-expected, kind="stable")
         tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
+        added = np.concatenate([np.asarray(offer.rows) for offer in offers])[order]
+        more = np.concatenate(([0], np.cumsum(added)))
         fixed_s = self._idle_s + self._costs.beside_rows_s(0, rounds)
-        seconds = fixed_s + self._costs.curve(rows, len(expected))
+        seconds = fixed_s + self._costs.curve(rows, int(more[-1]))[more]
         count = int(np.argmax(tokens / seconds))
         bought = np.bincount(owners[order[:count]], minlength=len(offers))
         return [int(each) for each in bought]

@@ -26,6 +26,7 @@ from verifier_service.schedule.kv_manager import KvManager
 from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
+from verifier_service.targets.self_drafting import NoSelfDraft, RowsAhead
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verify_step import (
@@ -131,14 +132,17 @@ class VerifierEngine:
         self._opened += 1
         handle = self._opened
         streams = streams_of(request.layout, info)
-        worst = streams.most_rows(commit_limit, request.max_draft)
+        rule = rule_of(request.acceptance, request.sampling, self._argmax, request.drafted)
+        # A part of a draft, and one made with the target's own noise, are exact by one rule alone.
+        own = request.self_draft if rule.divisible else 0
+        worst = streams.most_rows(commit_limit, max(request.max_draft, own), own)
         self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
         with_features = bool(request.features_hash) and request.features_hash == info.features_hash
         self._sessions[handle] = Session(
             session_id=request.session_id,
-            rule=rule_of(request.acceptance, request.sampling, self._argmax, request.drafted),
+            rule=rule,
             stop_token_ids=stops,
             max_draft=request.max_draft,
             commit_limit=commit_limit,
@@ -148,6 +152,7 @@ class VerifierEngine:
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
+            self_draft=RowsAhead(own) if own else NoSelfDraft(),
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
@@ -19,6 +20,7 @@ from verifier_service.schedule.batching import PendingRows, ScheduledRows
 from verifier_service.schedule.calibration import Calibration
 from verifier_service.schedule.pricing import Offer
 from verifier_service.targets.features import FeatureLog
+from verifier_service.targets.self_drafting import NoSelfDraft, SelfDraft
 from verifier_service.targets.streams import Streams
 
 
@@ -37,14 +39,17 @@ def first_nodes(request: Round, count: int) -> Round:
 class Pending:
     """A round in flight: its arrival, the start of its first forward pass, its cost so far.
 
-    offered is the round as it came; round has of its draft what was bought for the next pass.
+    asked is the round as it came; offered has the session's own draft where it came without one;
+    round has of that draft what was bought for the next pass.
     """
 
+    asked: Round
     offered: Round
     round: Round
     arrived: float
     started: float | None = None
     compute_s: float = 0.0
+    passes: int = 0
     emitted: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
 
@@ -65,6 +70,7 @@ class Session:
     tokens: list[int]
     prefix_hash: int
     processors: LogitsProcessors
+    self_draft: SelfDraft = field(default_factory=NoSelfDraft)
     # How many top logprobs accompany each committed token; None: no logprobs.
     logprobs: int | None = None
     # Those of the prefix, until the first verdict; None if not requested.
@@ -111,8 +117,23 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
-        self.pending = Pending(request, request, now)
+        if request.draft:
+            self.self_draft.forget()
+        self.pending = Pending(request, request, request, now)
+        self._draft_itself(self.pending)
         return None
+
+    def _draft_itself(self, pending: Pending) -> None:
+        """Offer the session's own draft to the next pass of a round that came without one."""
+        if pending.asked.draft:
+            return
+        tokens, expected = self.self_draft.draft(self._room(pending))
+        pending.offered = pending.round = replace(pending.asked, draft=tokens, expected=expected)
+
+    def _room(self, pending: Pending) -> int:
+        """Return how many tokens a pass may decide before its last one."""
+        steps = pending.asked.plain_steps - len(pending.emitted)
+        return min(steps, self.commit_limit - len(self.tokens)) - 1
 
     def offer(self, key: int) -> Offer | None:
         """Return the draft tokens of which the verifier may choose, None if there is no choice."""
@@ -124,17 +145,17 @@ class Session:
             # No token is likelier than one before it: so parents come first.
             most = min(most, scale * each)
             wanted.append(most)
-        return Offer(key, wanted)
+        return Offer(key, wanted, self._rows_added(len(wanted)))
 
     @property
     def offers_draft(self) -> bool:
         """Whether the round under way came with a draft."""
-        return self.pending is not None and bool(self.pending.offered.draft)
+        return self.pending is not None and bool(self.pending.asked.draft)
 
     @property
     def num_offered(self) -> int:
         """How many draft tokens the round under way came with."""
-        return len(self.pending.offered.draft) if self.pending else 0
+        return len(self.pending.asked.draft) if self.pending else 0
 
     @property
     def num_bought(self) -> int:
@@ -153,8 +174,25 @@ class Session:
         uncached = len(self.tokens) - self.cached
         decide = 0
         if self.pending is not None:
-            decide = self.streams.round_rows(uncached, len(self.pending.round.draft))
+            decide = self._rows(len(self.pending.round.draft))
         return PendingRows(key, uncached - 1 if self.needs_prefill else 0, decide)
+
+    def _rows(self, drafted: int) -> int:
+        """Return how many rows the round under way has with so many draft tokens."""
+        uncached = len(self.tokens) - self.cached
+        return self.streams.round_rows(uncached, drafted, self._ahead(drafted))
+
+    def _rows_added(self, drafted: int) -> list[int]:
+        """Return how many rows each token of the draft adds."""
+        if self.offers_draft:
+            return [self.streams.token_rows] * drafted
+        rows = [self._rows(count) for count in range(1 + drafted)]
+        return [more - less for less, more in pairwise(rows)]
+
+    @property
+    def undrafted_rows(self) -> int:
+        """How many rows the round under way has without its draft."""
+        return self._rows(0)
 
     @property
     def has_rows(self) -> bool:
@@ -205,11 +243,26 @@ class Session:
         tokens = [*self.tokens[self.cached :], *draft]
         tree = () if is_path(parents) else parents
         wanted = prompt + self.num_round_rows(rows)
-        return self.streams.rows(Segment(blocks, self.cached, tokens, wanted, tree), len(draft))
+        content = Segment(blocks, self.cached, tokens, wanted, tree)
+        return self.streams.rows(content, len(draft), self.rows_ahead)
 
     def num_round_rows(self, rows: ScheduledRows) -> int:
-        """Return how many of the wanted rows, the last ones, decide the round."""
-        return 1 + len(self.pending.round.draft) if rows.decides and self.pending else 0
+        """Return how many of the wanted rows, the last ones, are the round's, those ahead too."""
+        if not rows.decides or self.pending is None:
+            return 0
+        return 1 + len(self.pending.round.draft) + self.rows_ahead
+
+    @property
+    def rows_ahead(self) -> int:
+        """How many rows the next pass has ahead of the session's own draft."""
+        return self._ahead(len(self.pending.round.draft)) if self.pending else 0
+
+    def _ahead(self, drafted: int) -> int:
+        pending = self.pending
+        if pending is None or pending.asked.draft:
+            return 0
+        room = self.commit_limit - len(self.tokens) - drafted - 1
+        return self.self_draft.rows_ahead(len(pending.offered.draft), drafted, room)
 
     def num_prompt_rows(self, rows: ScheduledRows) -> int:
         """Return how many of the rows before those give logprobs of the prefix."""
@@ -224,14 +277,17 @@ class Session:
     def draws(self) -> list[RowSampling]:
         """Return how each row of the round is sampled."""
         assert self.pending is not None
-        return self.rule.draws(self.pending.round, len(self.tokens))
+        n, drafted = len(self.tokens), len(self.pending.round.draft)
+        ahead = range(n + drafted + 1, n + drafted + 1 + self.rows_ahead)
+        return [*self.rule.draws(self.pending.round, n), *map(self.rule.draw, ahead)]
 
     def branches(self) -> list[Sequence[int]]:
         """Return for each row of the round its tokens after the committed ones."""
         assert self.pending is not None
         draft = self.pending.round.draft
         nodes, parents = range(len(draft)), explicit(self.pending.round.parents, len(draft))
-        return [(), *([draft[at] for at in branch(parents, node)] for node in nodes)]
+        ahead = [draft] * self.rows_ahead
+        return [(), *([draft[at] for at in branch(parents, node)] for node in nodes), *ahead]
 
     def accept(self, chosen: Sequence[int], logits: Logits) -> Decision:
         """Return the rule's decision on the round's rows, given the token drawn in each.
@@ -239,10 +295,15 @@ class Session:
         The draft's nodes without a row are left out: none stands before its parent.
         """
         assert self.pending is not None
-        request, n = self.pending.round, len(chosen) - 1
-        if n < len(request.draft):
-            request = first_nodes(request, n)
-        return self.rule.decide(request, len(self.tokens), chosen, logits)
+        pending, request = self.pending, self.pending.round
+        rows = min(len(chosen), 1 + len(request.draft))
+        if rows - 1 < len(request.draft):
+            request = first_nodes(request, rows - 1)
+        decision = self.rule.decide(request, len(self.tokens), chosen[:rows], logits[:rows])
+        if not pending.asked.draft:
+            offered, drafted = len(pending.offered.draft), len(request.draft)
+            self.self_draft.decided(offered, drafted, len(decision.path), chosen)
+        return decision
 
     def commit(
         self, decision: Decision, batch_rows: int, raw: Logits, price: Price = NO_PRICE
@@ -263,11 +324,16 @@ class Session:
             self.features.keep([*range(fed), *(fed + node for node in path)])
         self._extend(tokens)
         self.cached = len(self.tokens) - 1
-        pending.emitted.append(token)
-        if not pending.offered.draft and self._continues(pending, token):
-            return None
-        self.accepted = self.accepted.after(pending.round.expected, len(path))
-        return self._finish_round(path, batch_rows, price)
+        pending.passes += 1
+        if pending.asked.draft:
+            pending.emitted.append(token)
+            self.accepted = self.accepted.after(pending.round.expected, len(path))
+            return self._finish_round(path, batch_rows, price)
+        pending.emitted += tokens
+        if not self._continues(pending, token):
+            return self._finish_round((), batch_rows, price)
+        self._draft_itself(pending)
+        return None
 
     def _logprobs_of(
         self, raw: Logits, rows: Sequence[int], tokens: Sequence[int]
@@ -293,10 +359,11 @@ class Session:
             queue_us=int(1e6 * (started - pending.arrived)),
             compute_us=int(1e6 * pending.compute_s),
             batch_rows=batch_rows,
+            passes=pending.passes,
         )
         moved = () if path == tuple(range(len(path))) else path
         verdict = Verdict(
-            pending.offered.base,
+            pending.asked.base,
             len(path),
             tuple(pending.emitted),
             timings,
@@ -305,18 +372,18 @@ class Session:
             tuple(self.prompt_logprobs or ()),
             b"" if self.features is None else self.features.take(len(self.tokens) - 1),
             self.num_cached_from_others,
-            len(pending.offered.draft) - len(pending.round.draft),
+            len(pending.asked.draft) - len(pending.round.draft) if pending.asked.draft else 0,
             price,
         )
         self.prompt_logprobs, self.num_cached_from_others = None, 0
-        self.last = (pending.offered, verdict)
-        self.drafted = bool(pending.offered.draft)
+        self.last = (pending.asked, verdict)
+        self.drafted = bool(pending.asked.draft)
         return verdict
 
     def _continues(self, pending: Pending, token: int) -> bool:
         """True while a plain round has steps left, a place for them, and no stop token."""
         return (
-            len(pending.emitted) < pending.offered.plain_steps
+            len(pending.emitted) < pending.asked.plain_steps
             and token not in self.stop_token_ids
             and len(self.tokens) < self.commit_limit
         )

@@ -14,26 +14,28 @@ from verifier_service.models.port import Segment
 class Streams(Protocol):
     """A kind of text of at most `length` tokens; the first `cached` have KV, the last has none.
 
-    prefills says whether tokens before the last may get theirs ahead of a round, in any chunks.
+    prefills says whether tokens before the last may get theirs ahead of a round, in any chunks;
+    token_rows is how many rows a draft token takes.
     """
 
     prefills: bool
+    token_rows: int
 
     @property
     def length(self) -> int:
         """How many tokens the text may come to, with the one that a draft's last node gives."""
 
-    def most_rows(self, commit_limit: int, max_draft: int) -> int:
-        """Return the most rows of KV that a text of so many tokens needs, the draft included."""
+    def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
+        """Return the most rows of KV for a text of so many tokens and what a round adds."""
 
-    def round_rows(self, uncached: int, drafted: int) -> int:
+    def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows a round takes, with so many of its tokens yet without KV."""
 
-    def rows(self, content: Segment, drafted: int) -> Segment:
+    def rows(self, content: Segment, drafted: int, ahead: int) -> Segment:
         """Return a round's rows, given its tokens without KV and, as the last ones, the draft.
 
-        As many logits are wanted of it, the last 1 + drafted for what follows the text and each
-        node of the draft.
+        As many logits are wanted of it, the last 1 + drafted + ahead for what follows the text and
+        each node of the draft, and for the positions after that, given the whole draft, a path.
         """
 
 
@@ -43,16 +45,17 @@ class LeftToRight:
 
     length: int
     prefills = True
+    token_rows = 1
 
-    def most_rows(self, commit_limit: int, max_draft: int) -> int:
+    def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the rows of the text, of a draft and of the token after it."""
         return min(commit_limit + max_draft + 1, self.length)
 
-    def round_rows(self, uncached: int, drafted: int) -> int:
+    def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows decide; prefill brings the tokens before the last."""
         return 1 + drafted
 
-    def rows(self, content: Segment, drafted: int) -> Segment:
+    def rows(self, content: Segment, drafted: int, ahead: int) -> Segment:
         """Return the content as it is."""
         return content
 
@@ -69,30 +72,32 @@ class TwoStreams:
     layout: Layout
     query_token: int
     prefills = False
+    token_rows = 2
 
     @property
     def length(self) -> int:
         """The layout's."""
         return self.layout.length
 
-    def most_rows(self, commit_limit: int, max_draft: int) -> int:
+    def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the rows of the text and of a draft, and their queries."""
-        return min(commit_limit + max_draft, self.length) + 1 + max_draft
+        return min(commit_limit + max_draft, self.length) + 1 + max_draft + max_ahead
 
-    def round_rows(self, uncached: int, drafted: int) -> int:
+    def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows there are: content, and a query after the text and each node."""
-        return uncached + drafted + 1 + drafted
+        return uncached + drafted + 1 + drafted + ahead
 
-    def rows(self, content: Segment, drafted: int) -> Segment:
-        """Return the content and a query after the text and each node of the draft."""
+    def rows(self, content: Segment, drafted: int, ahead: int) -> Segment:
+        """Return the content, a query after it and each node of the draft, and those ahead."""
         start, sigma = content.start, self.layout.positions
         known = start + len(content.tokens) - drafted
         tree = explicit(content.parents, drafted)
         nodes = [known - 1 + depth for depth in depths(tree)]
         queries = [known, *(order + 1 for order in nodes)]
+        queries += range(known + drafted + 1, known + drafted + 1 + ahead)
         return content._replace(
             tokens=[*content.tokens, *[self.query_token] * len(queries)],
-            parents=[*tree, ROOT, *range(drafted)],
+            parents=[*tree, ROOT, *range(drafted), *[drafted - 1] * ahead],
             mutual=0 if start else len(self.layout.given),
             positions=[sigma[order] for order in (*range(start, known), *nodes, *queries)],
         )

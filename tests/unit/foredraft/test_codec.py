@@ -234,6 +234,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             *(st.text(max_size=20),) * 2,
             st.integers(0, 1),
             stores,
+            self_draft=st.integers(0, MAX_DRAFT),
         ),
         verifier_codec.verify_open_to_pb,
         verifier_codec.verify_open_from_pb,

@@ -76,6 +76,7 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     (drafter_codec.draft_open_from_pb, draft_open(proposal="best"), "proposal"),
     (verifier_codec.verify_open_from_pb, verify_open(protocol=0), "protocol"),
     (verifier_codec.verify_open_from_pb, verify_open(prefix=[]), "prefix length"),
+    (verifier_codec.verify_open_from_pb, verify_open(self_draft=257), "self_draft"),
     (verifier_codec.verify_open_from_pb, verify_open(max_new_tokens=0), "max_new_tokens"),
     (verifier_codec.verify_open_from_pb, verify_open(max_draft=MAX_DRAFT + 1), "max_draft"),
     (

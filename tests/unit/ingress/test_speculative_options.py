@@ -35,6 +35,12 @@ def test_n_grams_are_switched_on_and_off_before_any_proposal(proposal: Proposal)
     assert on.ngram.params is not None and on.ngram.params.depth == 3
 
 
+def test_a_request_that_says_how_drafters_draft_has_their_drafts() -> None:
+    assert applied().self_draft == applied(detail=True).self_draft == SERVER.self_draft > 0
+    assert applied(proposal="lookup").self_draft == applied(self_draft=0).self_draft == 0
+    assert applied(proposal="lookup", self_draft=7).self_draft == 7
+
+
 @pytest.mark.parametrize("acceptance", ["rejection", "block"])
 def test_rules_for_paths_take_no_trees(acceptance: str) -> None:
     # The server's n-gram trees are left out, those that a request asks for are refused.
@@ -58,6 +64,7 @@ def test_a_configuration_with_trees_that_no_rule_verifies_is_refused(
     "options",
     [
         {"proposal": "hybrid"},
+        {"self_draft": 257},
         {"proposal": "ngram"},
         {"ngram": {"least": 1}},
         {"direct_rounds": 1},

@@ -55,7 +55,9 @@ class Speculation(Answered):
     acceptance: str
     proposal: str | None
     ngram: bool
+    self_draft: int
     num_rounds: int
+    num_target_passes: int
     num_spec_steps: int
     num_ngram_steps: int
     num_draft_tokens: int

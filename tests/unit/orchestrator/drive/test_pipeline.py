@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from foredraft.layout import with_hole
 from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
@@ -33,6 +35,24 @@ async def test_every_prediction_comes_true_with_a_perfect_drafter() -> None:
     assert len(drafter.asked) == 12
     assert report.run_ahead_rounds == report.run_ahead_hits == 11
     assert all(ask.append for ask in drafter.asked[1:])
+
+
+async def test_an_any_subset_target_drafts_for_itself_and_no_drafter_is_asked() -> None:
+    drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
+    infill = replace(request(), layout=with_hole(2, request().max_new_tokens, 2))
+    _, report = await run(infill, drafter, verifier)
+    [opened] = verifier.opens
+    assert (opened.self_draft, opened.max_draft) == (FIXED.self_draft, 0)
+    assert opened.layout == infill.layout
+    assert report.mode.self_draft == FIXED.self_draft > 0
+    assert not drafter.opens and not any(each.draft for each in verifier.rounds)
+    for asked, config in (
+        (replace(infill, speculate=False), FIXED),
+        (infill, FIXED.model_copy(update={"self_draft": 0})),
+        (request(), FIXED),
+    ):
+        await run(asked, drafter, verifier, config)
+        assert verifier.opens[-1].self_draft == 0
 
 
 async def test_after_a_miss_a_draft_is_requested_just_in_time() -> None:

@@ -16,28 +16,40 @@ from verifier_service.schedule.pricing import Offer, Priced, Unpriced
 FLAT = PassCosts((1, 8, 64), (1.0, 1.0, 8.0))
 
 
+def offer(key: int, *expected: float, rows: int = 1) -> Offer:
+    """Return a draft of which each token takes so many rows."""
+    return Offer(key, expected, (rows,) * len(expected))
+
+
 def test_rows_that_cost_nothing_are_all_bought() -> None:
-    assert Priced(FLAT).buy([Offer(1, (0.5, 0.1, 0.01))], rows=1, rounds=1) == [3]
+    assert Priced(FLAT).buy([offer(1, 0.5, 0.1, 0.01)], rows=1, rounds=1) == [3]
 
 
 def test_of_several_sessions_the_likeliest_tokens_are_bought() -> None:
     # Beyond eight rows each costs 1/8 s, and a pass without drafts makes 6 tokens in 1 s.
-    offers = [Offer(1, (0.9, 0.8, 0.1)), Offer(2, (0.95, 0.2, 0.1)), Offer(3, (0.1,))]
+    offers = [offer(1, 0.9, 0.8, 0.1), offer(2, 0.95, 0.2, 0.1), offer(3, 0.1)]
     assert Priced(FLAT).buy(offers, rows=8, rounds=6) == [2, 1, 0]
 
 
 def test_nothing_is_bought_where_rows_cost_more_than_they_bring() -> None:
-    offers = [Offer(key, (0.9, 0.8)) for key in range(32)]
+    offers = [offer(key, 0.9, 0.8) for key in range(32)]
     assert Priced(FLAT).buy(offers, rows=32, rounds=32) == [0] * 32
+
+
+def test_tokens_that_take_two_rows_cost_two() -> None:
+    # Eight rows cost what one does; the ninth and each after it 1/8 of that.
+    four = [0.2] * 4
+    assert Priced(FLAT).buy([offer(1, *four)], rows=1, rounds=1) == [4]
+    assert Priced(FLAT).buy([offer(1, *four, rows=2)], rows=1, rounds=1) == [3]
 
 
 def test_while_passes_wait_for_drafts_more_is_bought() -> None:
     pricing = Priced(PassCosts((1, 2, 3, 4), (1.0, 1.4, 1.8, 2.2)))
-    offer = [Offer(1, (0.6, 0.4, 0.25))]
-    assert pricing.buy(offer, rows=1, rounds=1) == [1]
+    offers = [offer(1, 0.6, 0.4, 0.25)]
+    assert pricing.buy(offers, rows=1, rounds=1) == [1]
     for _ in range(100):
         pricing.passed(Pass(1, 0, 1.0), idle_s=0.9)
-    assert pricing.buy(offer, rows=1, rounds=1) == [2]
+    assert pricing.buy(offers, rows=1, rounds=1) == [2]
 
 
 def best_by_hand(offers: list[tuple[float, ...]], rows: int, costs: PassCosts) -> float:
@@ -63,7 +75,7 @@ def test_no_other_purchase_has_more_tokens_per_second(
         seconds.append(seconds[-1] + step)
     costs = PassCosts(range(1, len(seconds) + 1), seconds)
     rows = len(offers)
-    counts = Priced(costs).buy([Offer(i, each) for i, each in enumerate(offers)], rows, rows)
+    counts = Priced(costs).buy([offer(i, *each) for i, each in enumerate(offers)], rows, rows)
     tokens = rows + sum(sum(offer[:n]) for offer, n in zip(offers, counts, strict=True))
     got = tokens / costs.seconds(rows + sum(counts))
     assert got == pytest.approx(best_by_hand(offers, rows, costs))
@@ -79,7 +91,7 @@ def test_a_row_costs_what_it_does_where_every_session_drafts() -> None:
 
 
 def test_without_prices_everything_is_bought() -> None:
-    assert Unpriced().buy([Offer(1, (0.1,)), Offer(2, ())], rows=2, rounds=2) == [1, 0]
+    assert Unpriced().buy([offer(1, 0.1), offer(2)], rows=2, rounds=2) == [1, 0]
     assert Unpriced().price(4, 100) == NO_PRICE
 
 

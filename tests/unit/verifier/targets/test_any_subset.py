@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from foredraft.errors import InvalidRequest, WeightsError
 from foredraft.layout import Layout
-from foredraft.types import Acceptance, Grammar, GrammarKind, SamplingParams, VerifyOpen
+from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams, VerifyOpen
 from tests.support.tiny_models import write_tiny
 from tests.support.verifiers import finish, make_engine, opening, round_after, verdict_of
 from verifier_service.config import VerifierConfig
@@ -46,11 +46,10 @@ def engine_over(model, overcommit=1.0):
     return VerifierEngine(model, kv)
 
 
-def asked(layout, prefix, sampling, session_id="s", draft=15):
+def asked(layout, prefix, sampling, session_id="s", draft=15, self_draft=0):
     new = layout.length - len(prefix)
-    acceptance = Acceptance.COUPLED
     return VerifyOpen(
-        session_id, prefix, sampling, new, draft, acceptance=acceptance, layout=layout
+        session_id, prefix, sampling, new, draft, layout=layout, self_draft=self_draft
     )
 
 
@@ -115,15 +114,15 @@ def test_a_query_row_sees_what_is_known_and_itself(checkpoint):
     tokens = tuple(rng.integers(2, VOCAB, 9).tolist())
     prompt, known, sigma = len(LAYOUT.given), 7, LAYOUT.positions
     streams = TwoStreams(LAYOUT, MASK)
-    found = model.forward([streams.rows(Segment(blocks, 0, tokens, 3), 2)])
+    found = model.forward([streams.rows(Segment(blocks, 0, tokens, 4), 2, 1)])
     siblings = Segment(blocks, known - 1, (tokens[known - 1], 4, 5), 3, (-1, -1))
-    later = model.forward([streams.rows(siblings, 2)])
-    assert len(found) == len(later) == 3
+    later = model.forward([streams.rows(siblings, 2, 0)])
+    assert (len(found), len(later)) == (4, 3)
     np.testing.assert_allclose(later[0], found[0], atol=2e-4)
-    branches = [(0, tokens[:7]), (1, tokens[:8]), (2, tokens)]
-    others = [(1, (*tokens[:7], 4)), (2, (*tokens[:7], 5))]
-    for rows, pairs in ((found, branches), (later, others)):
-        for row, content in pairs:
+    branches = [(0, tokens[:7], 7), (1, tokens[:8], 8), (2, tokens, 9), (3, tokens, 10)]
+    others = [(1, (*tokens[:7], 4), 8), (2, (*tokens[:7], 5), 8)]
+    for rows, found_rows in ((found, branches), (later, others)):
+        for row, content, order in found_rows:
             count = len(content)
             seen = torch.ones(count + 1, count + 1).tril()
             seen[:prompt, :prompt] = 1
@@ -131,7 +130,7 @@ def test_a_query_row_sees_what_is_known_and_itself(checkpoint):
                 ran = theirs(
                     torch.tensor([[*content, MASK]]),
                     attention_mask=torch.log(seen)[None, None],
-                    position_ids=torch.tensor([sigma[: count + 1]]),
+                    position_ids=torch.tensor([[*sigma[:count], sigma[order]]]),
                 )
             np.testing.assert_allclose(rows[row], ran.logits[0, -1], atol=2e-4)
 
@@ -152,6 +151,75 @@ def test_the_text_is_that_of_sequential_decoding(model, temperature, k):
         assert found == text
         assert passes <= len(text) - len(prompt)
         assert model.pool.available == model.pool.total
+
+
+def by_itself(engine, handle, text, prompt, most_steps=64, session_id="s"):
+    """Decode in plain rounds; return the text and the passes."""
+    found, passes = prompt, 0
+    while len(found) < len(text):
+        steps = min(most_steps, len(text) - len(found))
+        verdict = verdict_of(engine, handle, round_after(found, steps=steps, session_id=session_id))
+        assert verdict.accepted == 0 and verdict.left_out == 0
+        found += verdict.next_tokens
+        passes += verdict.timings.passes
+    return found, passes
+
+
+@needs_bf16
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("k", [1, 2, 5, 15])
+def test_a_target_that_drafts_for_itself_writes_the_same_text(model, temperature, k):
+    rng, tokens, passes = np.random.default_rng(k), 0, 0
+    for seed in range(8):
+        layout = some_layout(rng)
+        prompt, sampling = some_prompt(rng, layout), SamplingParams(temperature, seed=seed)
+        text = sequential(model, layout, prompt, sampling)
+        engine = engine_over(model)
+        handle = engine.open(asked(layout, prompt, sampling, draft=0, self_draft=k))
+        found, made = by_itself(engine, handle, text, prompt, int(rng.integers(1, 65)))
+        engine.close(handle)
+        assert found == text
+        assert made <= len(text) - len(prompt)
+        tokens, passes = tokens + len(text) - len(prompt), passes + made
+        assert model.pool.available == model.pool.total
+    assert passes < tokens or temperature
+
+
+@needs_bf16
+def test_penalties_and_logprobs_count_the_own_draft(model):
+    prompt, sampling = (2, 3, 4, 5, 6), SamplingParams(0.8, seed=1)
+    logits = LogitsParams(
+        prompt_len=5, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.5
+    )
+    told = []
+    for k in (0, 4):
+        engine = engine_over(model)
+        request = asked(LAYOUT, prompt, sampling, draft=0, self_draft=k)
+        handle = engine.open(replace(request, logits=logits, logprobs=2))
+        verdict = verdict_of(engine, handle, round_after(prompt, steps=7))
+        told.append((verdict.next_tokens, verdict.logprobs))
+        engine.close(handle)
+    assert told[0] == told[1] and len(told[0][1]) == 7
+
+
+@needs_bf16
+def test_a_client_may_bring_drafts_between(model):
+    rng, k = np.random.default_rng(5), 4
+    layout = Layout(40, (0, 7, 8, 30))
+    prompt, sampling = some_prompt(rng, layout), SamplingParams(0.8, seed=5)
+    text = sequential(model, layout, prompt, sampling)
+    engine, found = engine_over(model), prompt
+    handle = engine.open(asked(layout, prompt, sampling, self_draft=k))
+    while len(found) < len(text):
+        left = len(text) - len(found)
+        draft, parents = drafts_for(rng, text, len(found), min(k, left - 1))
+        request = round_after(found, steps=min(3, left))
+        if rng.random() < 0.5 and draft:
+            request = round_after(found, draft, parents)
+        verdict = verdict_of(engine, handle, request)
+        found += (*(draft[node] for node in verdict.kept), *verdict.next_tokens)
+    engine.close(handle)
+    assert found == text
 
 
 @needs_bf16
@@ -175,16 +243,20 @@ def test_neighbours_and_lost_kv_change_no_token(model):
     texts = [sequential(model, *each) for each in zip(layouts, prompts, sampling, strict=True)]
     engine = engine_over(model)
     handles = [
-        engine.open(asked(layout, prompt, one, str(name)))
+        engine.open(asked(layout, prompt, one, str(name), self_draft=name % 4))
         for name, (layout, prompt, one) in enumerate(zip(layouts, prompts, sampling, strict=True))
     ]
     found = [list(prompt) for prompt in prompts]
     while unfinished := [i for i in range(8) if len(found[i]) < len(texts[i])]:
         drafts = {}
         for i in unfinished:
-            most = min(5, len(texts[i]) - len(found[i]) - 1)
-            drafts[i] = drafts_for(rng, texts[i], len(found[i]), most)
-            engine.submit(handles[i], round_after(found[i], *drafts[i], session_id=str(i)))
+            left = len(texts[i]) - len(found[i])
+            drafts[i] = drafts_for(rng, texts[i], len(found[i]), min(5, left - 1))
+            if i % 4:
+                drafts[i] = ((), ())
+            steps = min(4, left) if i % 4 else 1
+            asked_for = round_after(found[i], *drafts[i], session_id=str(i), steps=steps)
+            engine.submit(handles[i], asked_for)
         if rng.random() < 0.3:
             # As kv_manager does to a session whose blocks another one takes.
             engine.compact()
@@ -220,6 +292,7 @@ def test_a_session_goes_on_elsewhere_from_what_is_committed(model):
         ("grammar", {"grammar": Grammar(GrammarKind.REGEX, "a")}),
         ("prompt_logprobs", {"prompt_logprobs": True, "logprobs": 1}),
         ("features_hash", {"features_hash": "x"}),
+        ("self_draft", {"self_draft": 257}),
     ],
 )
 def test_what_such_a_model_cannot_do_is_refused_by_name(model, field, changes):
@@ -241,10 +314,11 @@ def test_no_draft_reaches_beyond_the_text(model):
     assert verdict_of(engine, handle, round_after((2, 3, 4, 5, 6), range(2, 8)))
 
 
-def test_other_models_take_no_layout():
-    with pytest.raises(InvalidRequest, match="left to right") as refused:
-        make_engine().open(replace(opening(), layout=Layout(9, (0, 1, 2))))
-    assert refused.value.param == "layout"
+@pytest.mark.parametrize(("field", "value"), [("layout", Layout(9, (0, 1, 2))), ("self_draft", 2)])
+def test_other_models_take_no_layout(field, value):
+    with pytest.raises(InvalidRequest) as refused:
+        make_engine().open(replace(opening(), **{field: value}))
+    assert refused.value.param == field
 
 
 @pytest.mark.parametrize("token", [None, -1, VOCAB, True, "1"])

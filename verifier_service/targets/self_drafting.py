@@ -1,0 +1,124 @@
+"""What an any-subset target drafts for itself: its own rows, of passes that it made anyway. Pure.
+
+A pass over a draft has a query row after the text and after each drafted token, and rows ahead: at
+the positions that follow the whole draft, which see all of it. Every row is drawn with the noise of
+its order index. So a pass also says what comes after the tokens that it decides: rows behind the
+first refused token saw that token and not the right one (Jacobi decoding), rows ahead saw no token
+of their neighbours' (the star of "Reviving Any-Subset Autoregressive Models", Fig. 1a). That is the
+next pass's draft: no pass is made for a draft alone, and each decides at least one token, so there
+are never more passes than tokens (Theorem 1), for every draft length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple, Protocol
+
+# How fast the estimates follow, what they are at first, and how far ahead rows are told apart.
+_RATE = 0.1
+_START = 0.6
+_FAR = 8
+# For how many passes nothing is drafted once a draft was too dear.
+_PAUSE = 16
+
+
+class Guess(NamedTuple):
+    """A token to come, from a row so many positions ahead of what it saw; 0: one that saw a refused
+    token.
+    """
+
+    token: int
+    ahead: int
+
+
+class SelfDraft(Protocol):
+    """A session's draft of its own, for its next pass."""
+
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens a draft may have, and as many rows may be ahead of it."""
+
+    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return at most `room` tokens, and how likely each is accepted along with those before."""
+
+    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
+        """Return how many rows, at most `room`, to have ahead of a draft, of which so many tokens
+        were offered and so many are verified.
+        """
+
+    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
+        """Learn from a pass: what each row chose, of 1 + drafted rows and those ahead."""
+
+    def forget(self) -> None:
+        """Drop the draft: it does not follow the text."""
+
+
+class NoSelfDraft:
+    """Of a session that drafts nothing itself."""
+
+    most_tokens = 0
+
+    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return nothing."""
+        return (), ()
+
+    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
+        """Return 0."""
+        return 0
+
+    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
+        """Learn nothing."""
+
+    def forget(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class RowsAhead:
+    """Drafts of at most `most_tokens` tokens.
+
+    Where rows are too dear for any of a draft, none are asked for ahead during some passes.
+    """
+
+    most_tokens: int
+    guesses: list[Guess] = field(default_factory=list)
+    moved: int = 1
+    """tokens that the last pass decided"""
+    odds: list[float] = field(default_factory=lambda: [_START] * (1 + _FAR))
+    """of a guess to be right where those before it are, by how far ahead its row was"""
+    pause: int = 0
+    """passes until rows are asked for again"""
+
+    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Return the first guesses."""
+        guesses = self.guesses[: max(0, min(room, self.most_tokens))]
+        likely = accumulate((self.odds[guess.ahead] for guess in guesses), mul)
+        return tuple(guess.token for guess in guesses), tuple(likely)
+
+    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
+        """Return what the next draft lacks if this pass decides as many tokens as the last one."""
+        if self.pause or offered > drafted == 0:
+            return 0
+        most = self.most_tokens
+        return max(0, min(most, most - drafted + self.moved, room))
+
+    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
+        """Follow the odds, and take the rows behind the decided tokens as guesses."""
+        for place in range(min(kept + 1, drafted)):
+            ahead = self.guesses[place].ahead
+            self.odds[ahead] += _RATE * ((place < kept) - self.odds[ahead])
+        self.pause = _PAUSE if offered > drafted == 0 else max(0, self.pause - 1)
+        self.moved = 1 + kept
+        whole = kept == drafted
+        self.guesses = [
+            Guess(token, min(place - drafted, _FAR) if whole else 0)
+            for place, token in enumerate(chosen)
+            if place > kept
+        ]
+
+    def forget(self) -> None:
+        """Drop the draft."""
+        self.guesses = []
