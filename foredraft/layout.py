@@ -7,6 +7,7 @@ noise and lengths count in orders; only models and the ingress know positions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -46,5 +47,17 @@ class Layout:
 
 def with_hole(before: int, hole: int, after: int) -> Layout:
     """Return the layout of a text with `hole` tokens to fill between the prompt's two parts."""
-    length = before + hole + after
-    return Layout(length, (*range(before), *range(before + hole, length)))
+    return with_holes([(before, True), (hole, False), (after, True)])
+
+
+def with_holes(parts: Iterable[tuple[int, bool]]) -> Layout:
+    """Return the layout of a text of parts: how many tokens each has, and whether they are given.
+
+    Raise InvalidRequest unless a token is given and one is not.
+    """
+    given: list[int] = []
+    length = 0
+    for tokens, known in parts:
+        given += range(length, length + tokens) if known else ()
+        length += tokens
+    return Layout(length, tuple(given))

@@ -105,3 +105,28 @@ async def test_what_it_cannot_do_is_refused_by_name(
     asked = {"prompt": BEFORE, "suffix": AFTER, "max_tokens": 8}
     status, answer = await post(served, asked | fields)
     assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def test_several_holes_are_filled_each_as_a_text_of_its_own(served: RunningCluster) -> None:
+    parts = [BEFORE, {"mask": 9}, AFTER, {"mask": 3}, {"mask": 4}, "print(mean([1, 2]))"]
+    asked = {"infill": parts, "temperature": 0.8, "seed": 4, "return_token_ids": True}
+    status, whole = await post(served, asked)
+    assert status == 200, whole
+    [choice] = whole["choices"]
+    assert [each["part"] for each in choice["parts"]] == [1, 3, 4]
+    assert len(choice["token_ids"]) == whole["usage"]["completion_tokens"] == 16
+    assert choice["text"] == "".join(each["text"] for each in choice["parts"])
+    report = whole["metrics"]["speculative_decoding"]
+    assert report["self_draft"] and 0 < report["num_target_passes"] <= 16
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{served.url}/v1/completions", json=asked | {"stream": True}) as answer,
+    ):
+        lines = [line async for line in answer.content if line.strip()]
+    texts = {1: "", 3: "", 4: ""}
+    for line in lines[:-1]:
+        for each in json.loads(line.removeprefix(b"data: "))["choices"]:
+            texts[each["part"]] += each["text"]
+    assert texts == {each["part"]: each["text"] for each in choice["parts"]}
+    status, answer = await post(served, asked | {"infill": ["a", {"mask": MAX_LEN}]})
+    assert (status, answer["error"]["param"]) == (400, "infill")

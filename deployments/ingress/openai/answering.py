@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from typing import NamedTuple
 
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
@@ -20,7 +21,7 @@ from deployments.ingress.stream.cadence import smoothed
 from deployments.ingress.stream.resume import FIELD, EventId, Sent, read_id, resumed
 from deployments.ingress.stream.sse import CompletionBuffer, Delta, Stops
 from foredraft.errors import InvalidRequest
-from foredraft.layout import with_hole
+from foredraft.layout import Layout, with_hole
 from foredraft.limits import check_logits, check_tokens
 from foredraft.types import Acceptance, FinishReason
 from orchestrator.request import GenerationRequest
@@ -28,28 +29,33 @@ from orchestrator.request import GenerationRequest
 _SEED = (1 << 64) - 1
 
 
+class Prompt(NamedTuple):
+    """A text to go on with; with a layout, for an any-subset target, one whose holes are filled."""
+
+    tokens: tuple[int, ...]
+    layout: Layout | None = None
+
+
 async def answer(
     request: GenerationFields,
-    prompts: Sequence[tuple[int, ...]],
+    prompts: Sequence[Prompt],
     generations: Generations,
     kind: BodyKind,
-    writer: Callable[[tuple[int, ...]], ChoiceWriter],
+    writer: Callable[[Prompt], ChoiceWriter],
     last_event: str | None = None,
-    suffix: tuple[int, ...] = (),
 ) -> Response:
     """Answer each prompt n times; with stream=true in events as tokens are committed.
 
     writer makes what writes one choice, given its prompt; last_event is the id of the last event
-    that the client saw of an answer that was cut; suffix comes after each answer. Raise
-    InvalidRequest naming a field.
+    that the client saw of an answer that was cut. Raise InvalidRequest naming a field.
     """
     begun = begun_by(request, len(prompts) * request.samples, last_event)
     if begun is not None:
         request = request.model_copy(update={"seed": begun.seed})
-    asked = answers_of(request, prompts, generations, suffix)
+    asked = answers_of(request, prompts, generations)
     config = request.speculative.applied_to(generations.config)
     written = [writer(prompt) for prompt in prompts for _ in range(request.samples)]
-    prompt_tokens = sum(len(prompt) + len(suffix) for prompt in prompts)
+    prompt_tokens = sum(len(prompt.tokens) for prompt in prompts)
     body = Answer(kind, generations.name, request, prompt_tokens, written, generations.tokenizer)
     stream = named(generations.deltas(asked, config), request)
     if request.without_text:
@@ -141,15 +147,12 @@ def _mean(answer: CompletionBuffer) -> float:
 
 
 def answers_of(
-    request: GenerationFields,
-    prompts: Sequence[tuple[int, ...]],
-    generations: Generations,
-    suffix: tuple[int, ...] = (),
+    request: GenerationFields, prompts: Sequence[Prompt], generations: Generations
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
     groups = _groups(request.cache_salt or "")
     return [
-        _answering(request, prompt, suffix, sample, generations, groups)
+        _answering(request, prompt, sample, generations, groups)
         for prompt in prompts
         for sample in range(request.candidates)
     ]
@@ -163,8 +166,7 @@ def _groups(salt: str) -> tuple[str, ...]:
 
 def _answering(
     request: GenerationFields,
-    prompt: tuple[int, ...],
-    suffix: tuple[int, ...],
+    prompt: Prompt,
     sample: int,
     generations: Generations,
     groups: tuple[str, ...],
@@ -174,16 +176,17 @@ def _answering(
     check_logits(logits, vocab_size)
     stops = tuple(request.stop_token_ids or ())
     check_tokens("stop_token_ids", stops, vocab_size)
-    length, layout = request.length(len(prompt), target.max_len), None
-    if target.any_subset:
-        layout = with_hole(len(prompt), length, len(suffix))
-    elif not request.ignore_eos:
+    tokens, layout = prompt
+    if layout is None:
+        length = request.length(len(tokens), target.max_len)
+        layout = with_hole(len(tokens), length, 0) if target.any_subset else None
+    else:
+        length = layout.length - len(tokens)
+    if layout is None and not request.ignore_eos:
         stops += target.eos_token_ids
-    if suffix and layout is None:
-        raise InvalidRequest("suffix is not supported by this model", param="suffix")
     generation = GenerationRequest(
         session_id=uuid.uuid4().hex,
-        prompt=prompt + suffix,
+        prompt=tokens,
         sampling=request.sampling(sample),
         max_new_tokens=length,
         stop_token_ids=stops,

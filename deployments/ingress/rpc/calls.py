@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from deployments.ingress.doors.admission import Admission
-from deployments.ingress.openai.answering import answers_of
+from deployments.ingress.openai.answering import Prompt, answers_of
 from deployments.ingress.openai.chat.request import ChatRequest
 from deployments.ingress.openai.completions.request import CompletionRequest
 from deployments.ingress.openai.fields import GenerationFields
@@ -59,7 +59,7 @@ class Calls:
         within = context.time_remaining()
         answers = [
             answer._replace(generation=replace(answer.generation, timeout_s=within))
-            for answer in answers_of(request, [prompt], generations)
+            for answer in answers_of(request, [Prompt(prompt)], generations)
         ]
         return prompt, generations.deltas(answers, config)
 

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.answer import BodyKind
-from deployments.ingress.openai.answering import answer
+from deployments.ingress.openai.answering import Prompt, answer
 from deployments.ingress.openai.chat.choice import ChatChoice, ChatText, FreeText
 from deployments.ingress.openai.chat.logprobs import ChatLogprobs
 from deployments.ingress.openai.chat.prompt import prompt_text
@@ -60,11 +60,11 @@ class Chat:
         request.check(generations.name)
         tokens = await self.tokens(request)
 
-        def writer(_: tuple[int, ...]) -> ChatChoice:
+        def writer(_: Prompt) -> ChatChoice:
             logprobs = ChatLogprobs(generations.tokenizer, self._spelling)
             return ChatChoice(text_of(request), logprobs if request.logprobs else None)
 
-        return await answer(request, [tokens], generations, _KIND, writer, last_event)
+        return await answer(request, [Prompt(tokens)], generations, _KIND, writer, last_event)
 
 
 def text_of(request: ChatRequest) -> ChatText:

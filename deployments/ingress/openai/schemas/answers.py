@@ -22,11 +22,23 @@ class TextLogprobs(Answered):
     text_offset: list[int]
 
 
+class FilledHole(Answered):
+    """The text of one hole of an infill: of the part with this number."""
+
+    part: int
+    text: str
+
+
 class TextChoice(Choice):
-    """A continuation of a prompt, or what a chunk adds to it."""
+    """A continuation of a prompt, or what a chunk adds to it.
+
+    Of an infill it is the holes' texts together and one by one, or what a chunk adds to a part.
+    """
 
     text: str
     logprobs: TextLogprobs | None
+    part: int | None = None
+    parts: list[FilledHole] | None = None
 
 
 class Completion(Answered):
