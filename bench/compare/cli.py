@@ -259,6 +259,44 @@ def kills(
 
 
 @app.command()
+def assd(
+    model: Annotated[Path, typer.Option(help="Folder of an any-subset target.")],
+    quick: Annotated[bool, typer.Option(help="Fewer texts and draft lengths.")] = False,
+    texts: Annotated[int | None, typer.Option(min=1, help="Held-out texts.")] = None,
+    length: Annotated[int | None, typer.Option(min=8, help="Tokens of each.")] = None,
+    share: Annotated[
+        float | None, typer.Option(min=0.01, max=0.99, help="Share of them that is masked.")
+    ] = None,
+    development: Annotated[
+        bool, typer.Option("--development", help="Texts that settings are tried on.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+) -> None:
+    """Measure an any-subset target that drafts for itself, beside Algorithm 1 as printed."""
+    from bench.assd.run import QUICK as QUICK_TEXTS
+    from bench.assd.run import AssdPlan, measure
+    from bench.assd.table import as_markdown as as_ways
+    from bench.assd.table import summary
+
+    plan = QUICK_TEXTS if quick else AssdPlan()
+    plan = replace(
+        plan,
+        texts=texts or plan.texts,
+        length=length or plan.length,
+        share=share or plan.share,
+        development=development,
+    )
+    embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
+    say = partial(typer.echo, err=True)
+    tokenizer = embedded.parent / "tokenizer" / "tokenizer.json"
+    rows = measure(model, embedded, plan, tokenizer, say)
+    found = summary(rows, plan.k) | {"rows": [each._asdict() for each in rows]}
+    _report("assd", as_ways(rows), found, json_file)
+
+
+@app.command()
 def papers(
     quick: Annotated[bool, typer.Option(help="Fewer prompts.")] = False,
     out: Annotated[Path, typer.Option(help="Folder of the report and its plots.")] = RESULTS,

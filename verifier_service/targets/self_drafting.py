@@ -17,9 +17,10 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple, Protocol
 
-# How fast the estimates follow, what they are at first, and how far ahead rows are told apart.
+# How fast the estimates follow, what they are at first, high so that drafts are tried, and how far
+# ahead rows are told apart.
 _RATE = 0.1
-_START = 0.6
+_START = 0.9
 _FAR = 8
 # For how many passes nothing is drafted once a draft was too dear.
 _PAUSE = 16

@@ -48,7 +48,7 @@ def test_the_odds_follow_what_is_accepted():
     likely = draft.draft(99)[1]
     assert likely[0] > 0.95 and likely[1] < 0.05
     # None was reached, so nothing is known of them.
-    assert likely[2] == pytest.approx(0.6 * likely[1])
+    assert likely[2] == pytest.approx(0.9 * likely[1])
     assert list(likely) == sorted(likely, reverse=True)
 
 

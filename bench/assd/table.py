@@ -1,0 +1,165 @@
+"""Figures of the ways, with intervals over modules. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bench.assd.ways import PRINTED, Filled, Way
+from bench.papers.inference.bootstrap import Estimate, difference, estimate, quotient
+from bench.papers.inference.verdicts import Evidence, Sides, Verdict, verdicts
+from foredraft.repetition import repetition
+
+MARGIN = 0.05
+"""Perplexity and entropy count as alike within this share of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text filled in one way, and by the way beside it; nats and entropy are the text's."""
+
+    module: str
+    found: Filled
+    beside: Filled
+    nats: float
+    entropy: float
+
+
+class Figure(NamedTuple):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, found: Estimate, scale: Callable[[float], float] = float) -> Figure:
+        """Return an estimate, written in another scale."""
+        return cls(scale(found.value), *(scale(end) for end in found.interval))
+
+
+class Row(NamedTuple):
+    """One way at one temperature. Shares are of sequential decoding's calls."""
+
+    way: str
+    temperature: float
+    k: int
+    texts: int
+    identical: float | None
+    tokens_per_iteration: Figure
+    calls_share: Figure
+    auxiliary_share: float
+    speedup: Figure
+    perplexity: Figure
+    entropy: Figure
+    repetition: float
+    alike: str
+
+
+def row(way: Way, temperature: float, samples: Sequence[Sample], plain: Sequence[Sample]) -> Row:
+    """Return a way's figures; plain are the samples of the printed sequential way."""
+
+    def per(parts: Callable[[Sample], tuple[float, float]]) -> Estimate:
+        return estimate([(s.module, parts(s)) for s in samples], quotient)
+
+    tokens = [s.found.decoded.tokens for s in samples]
+    same = [s.found.decoded.tokens == s.beside.decoded.tokens for s in samples]
+    auxiliary = sum(s.found.decoded.auxiliary for s in samples)
+    speedup = per(lambda s: (math.log(s.beside.seconds / s.found.seconds), 1.0))
+    return Row(
+        way.name,
+        temperature,
+        way.k,
+        len(samples),
+        sum(same) / len(same) if way.exact or temperature == 0 else None,
+        Figure.of(per(lambda s: (len(s.found.decoded.tokens), s.found.decoded.rounds))),
+        Figure.of(per(lambda s: (s.found.decoded.calls, len(s.found.decoded.tokens)))),
+        auxiliary / sum(map(len, tokens)),
+        Figure.of(speedup, math.exp),
+        Figure.of(per(lambda s: (s.nats, 1.0)), math.exp),
+        Figure.of(per(lambda s: (s.entropy, 1.0))),
+        sum(map(repetition, tokens)) / len(tokens),
+        "-" if way.name == PRINTED else _alike(samples, plain),
+    )
+
+
+def _alike(samples: Sequence[Sample], plain: Sequence[Sample]) -> str:
+    """Return whether perplexity and entropy are those of sequential decoding (two one-sided tests).
+
+    Verdicts are on both, in this order.
+    """
+    level = sum(s.entropy for s in plain) / len(plain)
+    evidence = (
+        _sides(samples, plain, lambda s: s.nats, math.log1p(MARGIN)),
+        _sides(samples, plain, lambda s: s.entropy, MARGIN * level),
+    )
+    return ", ".join(verdicts(evidence))
+
+
+def _sides(
+    samples: Sequence[Sample],
+    plain: Sequence[Sample],
+    figure: Callable[[Sample], float],
+    margin: float,
+) -> tuple[Evidence, ...]:
+    """Return the evidence that a way's mean figure is the plain one's within a margin."""
+    rows = [(s.module, (figure(s), 1.0, 0.0, 0.0)) for s in samples]
+    rows += [(s.module, (0.0, 0.0, figure(s), 1.0)) for s in plain]
+    sides = Sides.of(estimate(rows, difference), margin)
+    assert sides.alike is not None
+    apart = min(1.0, 2 * min(sides.up, sides.down))
+    return (
+        Evidence(Verdict.EQUIVALENT, sides.alike),
+        Evidence(Verdict.CONTRADICTED, apart),
+    )
+
+
+def summary(rows: Sequence[Row], k: int) -> dict[str, Any]:
+    """Return the figures that are asked for by name, at drafts of k tokens."""
+
+    def found(way: str, temperature: float) -> Row:
+        return next(r for r in rows if (r.way, r.temperature, r.k) == (way, temperature, k))
+
+    printed = found("Algorithm 1, self", 1.0)
+    exact = [r.identical for r in rows if r.identical is not None]
+    return {
+        "identical": min(exact),
+        "tokens_per_iteration": printed.tokens_per_iteration,
+        "calls_share": printed.calls_share,
+        "speedup_printed": printed.speedup,
+        "speedup_t0": found("served, self", 0.0).speedup,
+        "speedup_t1": found("served, self", 1.0).speedup,
+    }
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the rows as a table."""
+    head = (
+        "| way | T | k | identical | tokens / iteration | calls / token | auxiliary calls / token "
+        "| speed | perplexity | entropy | repetition | alike |"
+    )
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|---|"]
+    for each in rows:
+        same = "law" if each.identical is None else f"{each.identical:.0%}"
+        cells = (
+            each.way,
+            f"{each.temperature:g}",
+            str(each.k or "-"),
+            same,
+            _text(each.tokens_per_iteration),
+            _text(each.calls_share, 3),
+            f"{each.auxiliary_share:.2f}",
+            _text(each.speedup) + "x",
+            _text(each.perplexity, 1),
+            _text(each.entropy),
+            f"{each.repetition:.0%}",
+            each.alike,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _text(figure: Figure, digits: int = 2) -> str:
+    return f"{figure.value:.{digits}f} ({figure.low:.{digits}f} to {figure.high:.{digits}f})"

@@ -1,0 +1,109 @@
+"""The ways of filling a text that are compared: served ones, and the paper's as printed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bench.assd.algorithm_1 import KeyedChance, rejection
+from bench.assd.bigram import Bigrams
+from bench.assd.paged import PagedJoint
+from bench.assd.port import Decoded, sequential
+from bench.assd.texts import Masked
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.limits import MAX_PLAIN_STEPS
+from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from verifier_service.targets.engine import VerifierEngine
+
+
+class Filled(NamedTuple):
+    """A filled text, in order space, and what it took."""
+
+    decoded: Decoded
+    seconds: float
+
+
+Fill = Callable[[Masked, SamplingParams], Decoded]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of filling; its time is compared with that of the way `beside`, which drafts nothing.
+
+    exact says that its texts are those of sequential decoding, token for token.
+    """
+
+    name: str
+    k: int
+    fill: Fill
+    beside: str
+    exact: bool = True
+
+    def timed(self, text: Masked, temperature: float) -> Filled:
+        """Fill a text."""
+        began = time.perf_counter()
+        found = self.fill(text, SamplingParams(temperature, seed=text.seed))
+        return Filled(found, time.perf_counter() - began)
+
+
+SERVED, PRINTED = "served, plain", "printed, sequential"
+
+
+def ways(engine: VerifierEngine, length: int, lengths: tuple[int, ...]) -> list[Way]:
+    """Return the ways over an any-subset engine, for texts of `length` tokens and drafts of
+    `lengths` tokens.
+    """
+    assert engine.info.mask_token_id is not None
+    joint = PagedJoint(engine.model, length, engine.info.mask_token_id)
+    bigrams = Bigrams(engine.info.vocab_size)
+
+    def served(k: int) -> Fill:
+        return lambda text, sampling: _served(engine, text, sampling, k)
+
+    def in_order(text: Masked, sampling: SamplingParams) -> Decoded:
+        joint.forget()
+        return sequential(joint, text.layout, text.given, sampling)
+
+    def printed(k: int, drafts: Bigrams | None) -> Fill:
+        def fill(text: Masked, sampling: SamplingParams) -> Decoded:
+            joint.forget()
+            chance = KeyedChance(text.seed)
+            return rejection(joint, text.layout, text.given, sampling, k, chance, drafts)
+
+        return fill
+
+    found = [Way(SERVED, 0, served(0), SERVED), Way(PRINTED, 0, in_order, PRINTED)]
+    for k in lengths:
+        found += [
+            Way("served, self", k, served(k), SERVED),
+            Way("Algorithm 1, self", k, printed(k, None), PRINTED, exact=False),
+            Way("Algorithm 1, bigrams", k, printed(k, bigrams), PRINTED, exact=False),
+        ]
+    return found
+
+
+def _served(engine: VerifierEngine, text: Masked, sampling: SamplingParams, k: int) -> Decoded:
+    """Fill a text by plain rounds of a session, in which the target drafts k tokens itself."""
+    given, length = len(text.given), text.layout.length
+    request = VerifyOpen(
+        "bench", text.given, sampling, length - given, 0, layout=text.layout, self_draft=k
+    )
+    handle, tokens, passes, rounds = engine.open(request), list(text.given), 0, 0
+    while len(tokens) < length:
+        base = Base("bench", rounds, len(tokens), hash_prefix(tokens))
+        engine.submit(handle, Round(base, plain_steps=min(MAX_PLAIN_STEPS, length - len(tokens))))
+        verdict = _verdict(engine)
+        tokens += verdict.next_tokens
+        passes += verdict.timings.passes
+        rounds += 1
+    engine.close(handle)
+    return Decoded(tuple(tokens[given:]), passes, passes)
+
+
+def _verdict(engine: VerifierEngine) -> Verdict:
+    while True:
+        for outcome in engine.step():
+            assert isinstance(outcome.result, Verdict)
+            return outcome.result
