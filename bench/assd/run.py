@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
+from bench.assd.infill import SPANS, Filler, Quality, tasks
 from bench.assd.judge import Judge, by_position, entropy
 from bench.assd.table import Row, Sample, row
 from bench.assd.texts import Masked, masked_texts
 from bench.assd.ways import PRINTED, Filled, Way, ways
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
+from verifier_service.targets.engine import VerifierEngine
 
 TEMPERATURES = (0.0, 1.0)
 
@@ -22,7 +25,7 @@ TEMPERATURES = (0.0, 1.0)
 @dataclass(frozen=True, slots=True)
 class AssdPlan:
     """Texts of `length` tokens with a share masked; drafts of `lengths` tokens, of which `k` is
-    reported.
+    reported. Holes are filled in `tasks` pieces of code.
     """
 
     texts: int = 60
@@ -30,21 +33,45 @@ class AssdPlan:
     share: float = 0.95
     k: int = 5
     lengths: tuple[int, ...] = (2, 4, 5, 8)
+    tasks: int = 200
     development: bool = False
 
 
-QUICK = AssdPlan(texts=8, lengths=(5,))
+QUICK = AssdPlan(texts=8, lengths=(5,), tasks=20)
+
+
+class Measured(NamedTuple):
+    """The ways of filling scattered tokens, and how well holes of code are filled."""
+
+    rows: list[Row]
+    infill: list[Quality]
 
 
 def measure(
-    target: Path, judge: Path, plan: AssdPlan, tokenizer: Path, say: Callable[[str], None]
+    target: Path, left_to_right: Path, plan: AssdPlan, tokenizer: Path, say: Callable[[str], None]
+) -> Measured:
+    """Fill texts in each way, in turn, and holes beside a left-to-right target, which also judges
+    texts.
+    """
+    engine, other = load_engine(_config(target)), load_engine(_config(left_to_right))
+    read = Tokenizer.from_file(str(tokenizer))
+    rows = _rows(engine, Judge(other), plan, read, say)
+    filler, infill = Filler(read, engine, other), []
+    for span, lines in SPANS.items():
+        infill += filler.quality(span, tasks(lines, plan.tasks, plan.development))
+        say(f"filled: {span}")
+    return Measured(rows, infill)
+
+
+def _rows(
+    engine: VerifierEngine,
+    judged: Judge,
+    plan: AssdPlan,
+    tokenizer: Tokenizer,
+    say: Callable[[str], None],
 ) -> list[Row]:
-    """Fill the texts in each way, in turn, and return the rows."""
-    engine = load_engine(_config(target))
-    texts = masked_texts(
-        Tokenizer.from_file(str(tokenizer)), plan.texts, plan.length, plan.share, plan.development
-    )
-    compared, judged = ways(engine, plan.length, plan.lengths), Judge(load_engine(_config(judge)))
+    texts = masked_texts(tokenizer, plan.texts, plan.length, plan.share, plan.development)
+    compared = ways(engine, plan.length, plan.lengths)
     rows = []
     for temperature in TEMPERATURES:
         samples: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)

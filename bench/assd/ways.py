@@ -59,8 +59,8 @@ def ways(engine: VerifierEngine, length: int, lengths: tuple[int, ...]) -> list[
     joint = PagedJoint(engine.model, length, engine.info.mask_token_id)
     bigrams = Bigrams(engine.info.vocab_size)
 
-    def served(k: int) -> Fill:
-        return lambda text, sampling: _served(engine, text, sampling, k)
+    def by_itself(k: int) -> Fill:
+        return lambda text, sampling: served(engine, text, sampling, k)
 
     def in_order(text: Masked, sampling: SamplingParams) -> Decoded:
         joint.forget()
@@ -74,17 +74,17 @@ def ways(engine: VerifierEngine, length: int, lengths: tuple[int, ...]) -> list[
 
         return fill
 
-    found = [Way(SERVED, 0, served(0), SERVED), Way(PRINTED, 0, in_order, PRINTED)]
+    found = [Way(SERVED, 0, by_itself(0), SERVED), Way(PRINTED, 0, in_order, PRINTED)]
     for k in lengths:
         found += [
-            Way("served, self", k, served(k), SERVED),
+            Way("served, self", k, by_itself(k), SERVED),
             Way("Algorithm 1, self", k, printed(k, None), PRINTED, exact=False),
             Way("Algorithm 1, bigrams", k, printed(k, bigrams), PRINTED, exact=False),
         ]
     return found
 
 
-def _served(engine: VerifierEngine, text: Masked, sampling: SamplingParams, k: int) -> Decoded:
+def served(engine: VerifierEngine, text: Masked, sampling: SamplingParams, k: int) -> Decoded:
     """Fill a text by plain rounds of a session, in which the target drafts k tokens itself."""
     given, length = len(text.given), text.layout.length
     request = VerifyOpen(

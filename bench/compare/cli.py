@@ -275,6 +275,7 @@ def assd(
     ] = None,
 ) -> None:
     """Measure an any-subset target that drafts for itself, beside Algorithm 1 as printed."""
+    from bench.assd.infill import as_markdown as as_holes
     from bench.assd.run import QUICK as QUICK_TEXTS
     from bench.assd.run import AssdPlan, measure
     from bench.assd.table import as_markdown as as_ways
@@ -291,9 +292,12 @@ def assd(
     embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
     say = partial(typer.echo, err=True)
     tokenizer = embedded.parent / "tokenizer" / "tokenizer.json"
-    rows = measure(model, embedded, plan, tokenizer, say)
-    found = summary(rows, plan.k) | {"rows": [each._asdict() for each in rows]}
-    _report("assd", as_ways(rows), found, json_file)
+    rows, infill = measure(model, embedded, plan, tokenizer, say)
+    found = summary(rows, plan.k) | {
+        "rows": [each._asdict() for each in rows],
+        "infill": [each._asdict() for each in infill],
+    }
+    _report("assd", f"{as_ways(rows)}\n{as_holes(infill)}", found, json_file)
 
 
 @app.command()
