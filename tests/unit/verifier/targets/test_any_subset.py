@@ -186,6 +186,29 @@ def test_a_target_that_drafts_for_itself_writes_the_same_text(model, temperature
 
 
 @needs_bf16
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 1.0])
+def test_200_layouts(model, temperature):
+    """The text of sequential decoding, by drafts of its own, alone and beside eight sessions."""
+    rng, engine = np.random.default_rng(int(10 * temperature)), engine_over(model)
+    other, known = Layout(60, (0, 1, 5, 6, 11)), (2, 3, 4, 5, 6)
+    for seed in range(200):
+        layout = some_layout(rng)
+        prompt, sampling = some_prompt(rng, layout), SamplingParams(temperature, seed=seed)
+        text = sequential(model, layout, prompt, sampling)
+        for k in (2, 5, 15):
+            handles = [engine.open(asked(layout, prompt, sampling, draft=0, self_draft=k))]
+            for neighbour in range(8 if seed % 2 else 0):
+                sampled = SamplingParams(0.8, seed=neighbour)
+                handles.append(engine.open(asked(other, known, sampled, self_draft=neighbour)))
+                engine.submit(handles[-1], round_after(known, steps=55))
+            found, passes = by_itself(engine, handles[0], text, prompt)
+            assert found == text and passes <= len(text) - len(prompt)
+            for handle in handles:
+                engine.close(handle)
+
+
+@needs_bf16
 def test_penalties_and_logprobs_count_the_own_draft(model):
     prompt, sampling = (2, 3, 4, 5, 6), SamplingParams(0.8, seed=1)
     logits = LogitsParams(
