@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from foredraft.decoding.prefix import extend_hash
@@ -20,38 +20,9 @@ from verifier_service.schedule.batching import PendingRows, ScheduledRows
 from verifier_service.schedule.calibration import Calibration
 from verifier_service.schedule.pricing import Offer
 from verifier_service.targets.features import FeatureLog
+from verifier_service.targets.pending import Pending, first_nodes
 from verifier_service.targets.self_drafting import NoSelfDraft, SelfDraft
 from verifier_service.targets.streams import Streams
-
-
-def first_nodes(request: Round, count: int) -> Round:
-    """Return a round with its first draft tokens alone: none stands before its parent."""
-    return replace(
-        request,
-        draft=request.draft[:count],
-        parents=request.parents[:count],
-        q=request.q[:count],
-        expected=request.expected[:count],
-    )
-
-
-@dataclass(slots=True)
-class Pending:
-    """A round in flight: its arrival, the start of its first forward pass, its cost so far.
-
-    asked is the round as it came; offered has the session's own draft where it came without one;
-    round has of that draft what was bought for the next pass.
-    """
-
-    asked: Round
-    offered: Round
-    round: Round
-    arrived: float
-    started: float | None = None
-    compute_s: float = 0.0
-    passes: int = 0
-    emitted: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -117,23 +88,13 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
-        if request.draft:
-            self.self_draft.forget()
-        self.pending = Pending(request, request, request, now)
-        self._draft_itself(self.pending)
+        self.pending = Pending.of(request, now, self.self_draft, self._left)
         return None
 
-    def _draft_itself(self, pending: Pending) -> None:
-        """Offer the session's own draft to the next pass of a round that came without one."""
-        if pending.asked.draft:
-            return
-        tokens, expected = self.self_draft.draft(self._room(pending))
-        pending.offered = pending.round = replace(pending.asked, draft=tokens, expected=expected)
-
-    def _room(self, pending: Pending) -> int:
-        """Return how many tokens a pass may decide before its last one."""
-        steps = pending.asked.plain_steps - len(pending.emitted)
-        return min(steps, self.commit_limit - len(self.tokens)) - 1
+    @property
+    def _left(self) -> int:
+        """How many tokens may still be committed."""
+        return self.commit_limit - len(self.tokens)
 
     def offer(self, key: int) -> Offer | None:
         """Return the draft tokens of which the verifier may choose, None if there is no choice."""
@@ -150,7 +111,7 @@ class Session:
     @property
     def offers_draft(self) -> bool:
         """Whether the round under way came with a draft."""
-        return self.pending is not None and bool(self.pending.asked.draft)
+        return self.pending is not None and self.pending.drafted
 
     @property
     def num_offered(self) -> int:
@@ -160,21 +121,17 @@ class Session:
     @property
     def num_bought(self) -> int:
         """How many draft tokens of the round under way the next pass verifies."""
-        return len(self.pending.round.draft) if self.pending else 0
+        return self.pending.num_drafted if self.pending else 0
 
     def buy(self, count: int) -> None:
         """Verify so many of the offered draft tokens, the first ones."""
-        pending = self.pending
-        assert pending is not None
-        if count != len(pending.round.draft):
-            pending.round = first_nodes(pending.offered, count)
+        assert self.pending is not None
+        self.pending.buy(count)
 
     def pending_rows(self, key: int) -> PendingRows:
         """Return the rows that the session could add to the next forward pass."""
         uncached = len(self.tokens) - self.cached
-        decide = 0
-        if self.pending is not None:
-            decide = self._rows(len(self.pending.round.draft))
+        decide = 0 if self.pending is None else self._rows(self.pending.num_drafted)
         return PendingRows(key, uncached - 1 if self.needs_prefill else 0, decide)
 
     def _rows(self, drafted: int) -> int:
@@ -250,19 +207,16 @@ class Session:
         """Return how many of the wanted rows, the last ones, are the round's, those ahead too."""
         if not rows.decides or self.pending is None:
             return 0
-        return 1 + len(self.pending.round.draft) + self.rows_ahead
+        return 1 + self.pending.num_drafted + self.rows_ahead
 
     @property
     def rows_ahead(self) -> int:
         """How many rows the next pass has ahead of the session's own draft."""
-        return self._ahead(len(self.pending.round.draft)) if self.pending else 0
+        return self._ahead(self.pending.num_drafted) if self.pending else 0
 
     def _ahead(self, drafted: int) -> int:
-        pending = self.pending
-        if pending is None or pending.asked.draft:
-            return 0
-        room = self.commit_limit - len(self.tokens) - drafted - 1
-        return self.self_draft.rows_ahead(len(pending.offered.draft), drafted, room)
+        assert self.pending is not None
+        return self.pending.rows_ahead(self.self_draft, drafted, self._left)
 
     def num_prompt_rows(self, rows: ScheduledRows) -> int:
         """Return how many of the rows before those give logprobs of the prefix."""
@@ -277,7 +231,7 @@ class Session:
     def draws(self) -> list[RowSampling]:
         """Return how each row of the round is sampled."""
         assert self.pending is not None
-        n, drafted = len(self.tokens), len(self.pending.round.draft)
+        n, drafted = len(self.tokens), self.pending.num_drafted
         ahead = range(n + drafted + 1, n + drafted + 1 + self.rows_ahead)
         return [*self.rule.draws(self.pending.round, n), *map(self.rule.draw, ahead)]
 
@@ -300,9 +254,7 @@ class Session:
         if rows - 1 < len(request.draft):
             request = first_nodes(request, rows - 1)
         decision = self.rule.decide(request, len(self.tokens), chosen[:rows], logits[:rows])
-        if not pending.asked.draft:
-            offered, drafted = len(pending.offered.draft), len(request.draft)
-            self.self_draft.decided(offered, drafted, len(decision.path), chosen)
+        pending.learn(self.self_draft, len(request.draft), len(decision.path), chosen)
         return decision
 
     def commit(
@@ -325,14 +277,14 @@ class Session:
         self._extend(tokens)
         self.cached = len(self.tokens) - 1
         pending.passes += 1
-        if pending.asked.draft:
+        if pending.drafted:
             pending.emitted.append(token)
             self.accepted = self.accepted.after(pending.round.expected, len(path))
             return self._finish_round(path, batch_rows, price)
         pending.emitted += tokens
         if not self._continues(pending, token):
             return self._finish_round((), batch_rows, price)
-        self._draft_itself(pending)
+        pending.draft_itself(self.self_draft, self._left)
         return None
 
     def _logprobs_of(
@@ -372,12 +324,12 @@ class Session:
             tuple(self.prompt_logprobs or ()),
             b"" if self.features is None else self.features.take(len(self.tokens) - 1),
             self.num_cached_from_others,
-            len(pending.asked.draft) - len(pending.round.draft) if pending.asked.draft else 0,
+            len(pending.asked.draft) - pending.num_drafted if pending.drafted else 0,
             price,
         )
         self.prompt_logprobs, self.num_cached_from_others = None, 0
         self.last = (pending.asked, verdict)
-        self.drafted = bool(pending.asked.draft)
+        self.drafted = pending.drafted
         return verdict
 
     def _continues(self, pending: Pending, token: int) -> bool:
