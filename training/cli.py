@@ -10,12 +10,23 @@ finished parts are kept.
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from training.any_subset.command import any_subset
+from training.block_dlm.command import block_dlm, graph
+from training.options import (
+    EMBEDDED,
+    WORK,
+    CompileOption,
+    OutOption,
+    RanksOption,
+    SeedOption,
+    WorkOption,
+    spawn,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,14 +38,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-WORK = Path("build/train")
-EMBEDDED = Path("models/embedded")
-WorkOption = Annotated[Path, typer.Option(help="Folder of intermediate files.")]
-OutOption = Annotated[Path, typer.Option(help="Folder of the finished pair.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of every random choice.")]
-RanksOption = Annotated[int, typer.Option(help="Processes; 1 uses every core in one process.")]
-CompileOption = Annotated[bool, typer.Option("--compile/--no-compile", help="Use torch.compile.")]
 PROMPTS = "heldout_prompts.jsonl"
+
+app.command("block_dlm")(block_dlm)
+app.command("graph")(graph)
+app.command("any_subset")(any_subset)
 
 
 @app.command()
@@ -112,7 +120,7 @@ def target(
     if ranks == 1:
         train_target(run)
     else:
-        _spawn(run_rank, ranks, run)
+        spawn(run_rank, ranks, run)
 
 
 @app.command()
@@ -156,7 +164,7 @@ def drafter(
     import torch.multiprocessing as mp
 
     mp.spawn(_generate_rank, (ranks, plan), nprocs=ranks)
-    _spawn(run_distill_rank, ranks, run)
+    spawn(run_distill_rank, ranks, run)
 
 
 @app.command()
@@ -228,169 +236,6 @@ def seal(out: OutOption = EMBEDDED) -> None:
     write_manifest(out)
 
 
-@app.command("block_dlm")
-def block_dlm(
-    work: WorkOption = WORK,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the model, if not below the work folder.")
-    ] = None,
-    start: Annotated[
-        Path, typer.Option(help="A target whose layers, before it was grown, it starts from.")
-    ] = EMBEDDED / "target",
-    seed: SeedOption = 0,
-    minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 180.0,
-    part_minutes: Annotated[
-        float | None, typer.Option(help="End this part then; the same command goes on with it.")
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Steps to train instead of `minutes`.")] = 0,
-    ranks: RanksOption = 2,
-    layers: int = 8,
-    block_length: Annotated[int, typer.Option(help="Slots of a block (L).")] = 8,
-    length: Annotated[
-        int, typer.Option(help="Tokens of a text; its rows are twice as many.")
-    ] = 256,
-    batch: int = 16,
-    micro_batch: int = 4,
-    lr: float = 2e-3,
-) -> None:
-    """Train a block-diffusion language model; resumes from its checkpoint."""
-    from training.block_dlm.train import BlockDlmRun, run_rank, train
-
-    name = f"block_dlm_{block_length}"
-    run = BlockDlmRun(
-        data=work,
-        start=start,
-        output=out or work / name / "export",
-        checkpoint=work / name / "run",
-        layers=layers,
-        block_length=block_length,
-        length=length,
-        minutes=minutes,
-        steps=steps,
-        part_minutes=float("inf") if part_minutes is None else part_minutes,
-        lr=lr,
-        batch=batch,
-        micro_batch=micro_batch,
-        seed=seed,
-    )
-    if ranks == 1:
-        train(run)
-    else:
-        _spawn(run_rank, ranks, run)
-
-
-@app.command(name="any_subset")
-def any_subset(
-    work: WorkOption = WORK,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the model, if not below the work folder.")
-    ] = None,
-    start: Annotated[
-        Path, typer.Option(help="A target whose first layers it begins with, or an any-subset one.")
-    ] = EMBEDDED / "target",
-    from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="Begin with random weights (Fig. 6).")
-    ] = False,
-    seed: SeedOption = 0,
-    minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 180.0,
-    ranks: RanksOption = 2,
-    order: Annotated[
-        str,
-        typer.Option(help="Of masked tokens: lattice, by position (Eq. 4), or any (Fig. 3)."),
-    ] = "lattice",
-    max_given: Annotated[
-        float, typer.Option(help="Greatest share of a text that is given; 0.85 in Fig. 4.")
-    ] = 0.10,
-    holes: Annotated[
-        float, typer.Option(help="Share of texts with holes; 0 scatters as the paper does.")
-    ] = 0.5,
-    warmup: Annotated[
-        bool, typer.Option(help="Begin with few masked tokens (App. E.2, Fig. 5).")
-    ] = True,
-    layers: int = 8,
-    length: Annotated[int, typer.Option(help="Tokens of a text, N.")] = 256,
-    batch: int = 16,
-    micro_batch: int = 4,
-    lr: float = 2e-3,
-) -> None:
-    """Train an any-subset model, or one of its ablations; resumes from its checkpoint."""
-    from training.any_subset.layouts import MaskRates, Order
-    from training.any_subset.train import AnySubsetRun, run_any_subset_rank, train_any_subset
-    from training.embedded.target_model import TargetShape
-
-    if not 0.01 <= max_given < 1:
-        raise typer.BadParameter(f"--max-given: expected a share from 0.01 on, not {max_given}")
-    if not 0 <= holes <= 1:
-        raise typer.BadParameter(f"--holes: expected a share from 0 to 1, not {holes}")
-    if order not in list(Order):
-        raise typer.BadParameter(f"--order: expected one of {', '.join(Order)}, not {order}")
-    run = AnySubsetRun(
-        data=work,
-        output=out or work / "any_subset" / "export",
-        checkpoint=work / (out.name if out else "any_subset") / "run",
-        shape=TargetShape(layers=layers, max_positions=length),
-        start=None if from_scratch else start,
-        minutes=minutes,
-        lr=lr,
-        batch=batch,
-        length=length,
-        micro_batch=micro_batch,
-        seed=seed,
-        order=Order(order),
-        rates=MaskRates(1 - max_given, 0.99),
-        warmup=AnySubsetRun.warmup if warmup else 0.0,
-        holes=holes,
-    )
-    if ranks == 1:
-        train_any_subset(run)
-    else:
-        _spawn(run_any_subset_rank, ranks, run)
-
-
-@app.command()
-def graph(
-    model: Annotated[Path, typer.Argument(help="Folder of a block-diffusion model.")],
-    work: WorkOption = WORK,
-    static: Annotated[
-        int | None, typer.Option(help="Slots that a step fills, instead of a threshold.", min=1)
-    ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Probability above which slots are filled.", min=0)
-    ] = 0.9,
-    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
-    greedy_ranks: Annotated[
-        bool, typer.Option(help="Rank without noise above temperature 0, as the paper does.")
-    ] = False,
-    size: Annotated[int, typer.Option(help="Nodes of the graph.", min=1)] = 10,
-    lookahead: Annotated[int, typer.Option(help="Steps that a node may be ahead.", min=1)] = 5,
-    prompts: Annotated[int, typer.Option(min=1)] = 50,
-    prompt_tokens: Annotated[int, typer.Option(min=1)] = 128,
-    max_tokens: Annotated[int, typer.Option(min=1)] = 64,
-) -> None:
-    """Calibrate a block-diffusion model's draft graph, written beside its weights."""
-    from denoiser_service.core.graph import RankedBy
-    from denoiser_service.core.next import Dynamic, Static
-    from training.block_dlm.graph import GraphRun, calibrate
-
-    run = GraphRun(
-        model=model,
-        data=work,
-        unmasking=Static(static) if static else Dynamic(threshold),
-        temperature=temperature,
-        ranked_by=RankedBy.GREEDY if greedy_ranks else RankedBy.NOISE,
-        size=size,
-        lookahead=lookahead,
-        prompts=prompts,
-        prompt_tokens=prompt_tokens,
-        max_tokens=max_tokens,
-    )
-    found, file = calibrate(run)
-    for node in found.nodes:
-        pairs = " ".join(f"({c.position},{c.vocabulary})" for c in sorted(node.formula))
-        typer.echo(f"level {node.level}, {node.count} times: {pairs}")
-    typer.echo(f"{len(found.nodes)} nodes in {file}")
-
-
 def _encode(work: Path, documents: list[Document], tokenizer: Tokenizer) -> None:
     """Writes the corpus's streams of tokens, and the held-out one."""
     import numpy as np
@@ -414,14 +259,6 @@ def _generate_rank(rank: int, world: int, plan: Any) -> None:
     from training.embedded.generate import generate_shards
 
     generate_shards(plan, rank, world)
-
-
-def _spawn(entry: Callable[..., None], ranks: int, run: object) -> None:
-    """Runs `entry(rank, ranks, run, store)` in one process per rank."""
-    import torch.multiprocessing as mp
-
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(entry, (ranks, run, f"{folder}/store"), nprocs=ranks)
 
 
 if __name__ == "__main__":
