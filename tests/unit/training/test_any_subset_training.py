@@ -143,5 +143,5 @@ def test_the_verifier_reads_what_is_trained(run: AnySubsetRun) -> None:
     order = torch.from_numpy(np.argsort(sigma))[None]
     with torch.inference_mode():
         expected = trained.logits(tokens, order, torch.tensor([4]))[0, list(sigma)]
-    rows = TwoStreams(layout, MASK_ID).rows(Segment(alloc(target, 32), 0, content[:15], 9), 8)
+    rows = TwoStreams(layout, MASK_ID).rows(Segment(alloc(target, 32), 0, content[:15], 9), 8, 0)
     np.testing.assert_allclose(target.forward([rows]), expected[7:], atol=2e-2)
