@@ -44,15 +44,16 @@ async def test_drafts_change_no_token(chat: RunningCluster, temperature: float) 
     async with CompletionClient(chat.url) as client:
         # Whether or not they pay on this machine.
         always: dict[str, Any] = {"adl": {"name": "fixed", "k": 12}}
-        led = (always, always | {"verifier_led_rounds": 0})
-        for at, prompt in enumerate(prompts):
-            plain, *drafted = await asyncio.gather(
-                *(
-                    client.complete(prompt, sampling(temperature, at), TOKENS, **options)
-                    for options in ({"enabled": False}, *led)
+        for options in (always, always | {"verifier_led_rounds": 0}):
+            both = [
+                (
+                    client.complete(prompt, sampling(temperature, at), TOKENS, enabled=False),
+                    client.complete(prompt, sampling(temperature, at), TOKENS, **options),
                 )
-            )
-            for fast in drafted:
+                for at, prompt in enumerate(prompts)
+            ]
+            for pair in both:
+                plain, fast = await asyncio.gather(*pair)
                 assert plain.tokens == fast.tokens
                 assert fast.report["num_accepted_draft_tokens"] > 0
                 assert fast.report["drafter_attaches"] == 1
