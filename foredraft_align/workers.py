@@ -94,13 +94,11 @@ class RayWorkers:
 
 
 def _train_worker(config: dict[str, Any]) -> None:
+    import torch
     from ray.train import get_context
 
     context = get_context()
-    train(
-        config["plan"],
-        config["make"],
-        context.get_world_rank(),
-        context.get_world_size(),
-        lambda _: None,
-    )
+    world = context.get_world_size()
+    # Ray gives a process as many threads as it reserves CPUs.
+    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    train(config["plan"], config["make"], context.get_world_rank(), world, lambda _: None)

@@ -125,15 +125,22 @@ def _grammars(config: VerifierConfig, model: TargetModel) -> Grammars:
         return NoGrammars()
 
 
+def shape_of(config: VerifierConfig) -> KvShape:
+    """Return the shape of a rank's KV; raise ConfigError for what ranks cannot share."""
+    ranks = config.tensor_parallel
+    if config.features is not None and ranks > 1:
+        raise ConfigError("a model on several ranks returns no features", param="features")
+    device = torch.device(config.device)
+    return kv_shape(load_config(config.model), _DTYPES[config.dtype], device, ranks)
+
+
 def load_target(config: VerifierConfig) -> PagedModel:
     """Return the configured checkpoint, or this rank's shard of it; numerics are not measured yet.
 
     The fastest forward that fits the model is used: compiled, else transformers' own.
     """
     dtype, ranks = _DTYPES[config.dtype], config.tensor_parallel
-    if config.features is not None and ranks > 1:
-        raise ConfigError("a model on several ranks returns no features", param="features")
-    shape = kv_shape(load_config(config.model), dtype, torch.device(config.device), ranks)
+    shape = shape_of(config)
     model = load_model(
         config.model,
         dtype=dtype,

@@ -162,7 +162,7 @@ async def serve(
     WeightsError or ConfigError.
     """
     # Imported here so that a server over another engine, as in tests, loads no torch model code.
-    from verifier_service.load import load_engine
+    from verifier_service.load import load_engine, shape_of
 
     drafters = Drafters(connect, permits)
     if config.tensor_parallel == 1:
@@ -170,6 +170,8 @@ async def serve(
         return await serve_engine(config, runner, NoRanks(), drafters, carrier, token)
     from verifier_service.parallel.tensor_parallel import Meeting
 
+    # Before processes are started, each of which loads torch.
+    shape_of(config)
     meeting = Meeting(config.host, config.tensor_parallel)
     ranks = start_ranks(config, meeting.address)
     runner = Runner(partial(load_engine, config, meeting))

@@ -112,7 +112,9 @@ async def measure(file: ServeFile, plan: RampPlan, say: Callable[[str], None]) -
             await _at_rest(http, cluster.url, file, plan.rest_s)
             changes = _changes(file.application.name, began_at)
             first = [next(one for one in asked if one.text == text) for text in range(len(texts))]
-            plain = [await _decoded(client, texts, one, enabled=False) for one in first]
+            plain = await asyncio.gather(
+                *(_decoded(client, texts, one, enabled=False) for one in first)
+            )
     prompt_tokens = [len(texts[one.text]) for one in asked]
     return Ramp(asked, list(answers), [each.tokens for each in plain], changes, prompt_tokens)
 

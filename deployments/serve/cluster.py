@@ -173,7 +173,7 @@ def deployed(file: ServeFile) -> DeploymentHandle[Any]:
 
     deploy(file)
     name = file.application.name
-    wait_until_deployed(name, _START_TIMEOUT_S)
+    wait_until_deployed(name, _START_TIMEOUT_S, anew=True)
     return serve.get_app_handle(name)
 
 

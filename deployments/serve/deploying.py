@@ -23,6 +23,7 @@ from deployments.serve.platform import (
     deployed_applications,
     deployment_failures,
     is_starting,
+    refusals,
 )
 from foredraft.errors import Unavailable
 
@@ -94,15 +95,19 @@ def _file_key(application: str) -> str:
     return f"foredraft:file:{application}"
 
 
-def wait_until_deployed(application: str, timeout_s: float) -> None:
+def wait_until_deployed(application: str, timeout_s: float, anew: bool = False) -> None:
     """Return once an application runs as it was deployed.
 
-    Raise Unavailable, with the reasons, when it fails to or is not there in time.
+    Raise Unavailable, with the reasons, when it fails to or is not there in time. Serve tries a
+    replica that fails twice more: of one that is started anew and refuses its configuration, which
+    no other replica has let go of, that is not awaited.
     """
     from ray import serve
 
     until = time.monotonic() + timeout_s
     while is_starting(application) and time.monotonic() < until:
+        if anew and (refused := refusals(application)):
+            raise Unavailable("; ".join(refused))
         time.sleep(_POLL_S)
     found = serve.status().applications[application]
     if found.status != "RUNNING":

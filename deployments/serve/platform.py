@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
-from foredraft.errors import TensorLost, Unavailable
+from foredraft.errors import ConfigError, TensorLost, Unavailable
 
 if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
@@ -99,6 +99,12 @@ def deployment_failures(application: str) -> list[str]:
             lines = [line for line in deployment.message.splitlines() if line.strip()]
             failures.append(f"{name}: {lines[-1].strip()}")
     return failures
+
+
+def refusals(application: str) -> list[str]:
+    """Return those of deployment_failures in which a replica refused its configuration."""
+    refused = f": {ConfigError.__module__}.{ConfigError.__qualname__}: "
+    return [failure for failure in deployment_failures(application) if refused in failure]
 
 
 def _core_worker() -> Any:

@@ -15,7 +15,6 @@ from foredraft_align.data.conversation import Conversation, begun, given
 from foredraft_align.data.generate import Writer
 from foredraft_align.data.openings import OPENINGS
 from verifier_service.config import VerifierConfig
-from verifier_service.load import load_target, prepare_threads
 
 TEMPERATURES = (0.0, 0.8, 0.0, 0.8, 1.0)
 """Of answers, in turn: 40 % greedy, 40 % at 0.8, 20 % at 1."""
@@ -81,6 +80,9 @@ def write_shards(plan: WritePlan, shards: Sequence[int], threads: int = 1) -> No
     missing = [shard for shard in shards if not plan.path(shard).is_file()]
     if not missing:
         return
+    # Imported here: the command and those who train load no target, and its code takes seconds.
+    from verifier_service.load import load_target, prepare_threads
+
     blocks = -(-plan.max_tokens // 64) + 1
     config = VerifierConfig(
         model=plan.target,

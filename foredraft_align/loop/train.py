@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -78,7 +77,6 @@ def train(
     interrupted, so that a run that goes on ends with the weights of one that was not.
     """
     keep_freed_memory()
-    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
     torch.manual_seed(plan.seed)
     student = make()
     trained = [

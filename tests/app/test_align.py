@@ -1,4 +1,6 @@
-"""`foredraft align` as it is run: killed and resumed, and from an unknown target to a response."""
+"""`foredraft align` as it is run, for a target not ours: whole, killed and resumed, and to a
+response with drafts.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from deployments.config import ServeFile
+from deployments.config import ROOT, ServeFile
 from deployments.serve.cluster import RunningCluster, running
 from foredraft_align.progress import read_log
 from tests.app.test_checkpoints import configuration
 from tests.support.align.texts import write_chat_target
 from tests.support.cluster import pids, post
 
-ROOT = Path(__file__).parents[2]
-# Relative, as it is typed.
-EMBEDDED = Path("models/embedded/target")
+TARGET = "Unknown"
 COMMAND = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "align"]
 # The shortest form: each option as small as it may be.
 SHORT = {
-    "workers": 1,
+    "workers": 2,
     "steps": 12,
     "texts": 16,
     "max-tokens": 80,
@@ -39,18 +39,19 @@ SHORT = {
 }
 
 
-def start(target: Path, out: Path, *flags: str, **changes: object) -> subprocess.Popen[str]:
-    options = SHORT | {"target": target, "out": out} | changes
+def start(folder: Path, out: str, *flags: str, target: str = TARGET) -> subprocess.Popen[str]:
+    """Run the command in a folder, where both names are relative, as they are typed."""
+    options = SHORT | {"target": target, "out": out}
     named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     # A Ray of its own, not the ring's.
     environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
     return subprocess.Popen(
         [*COMMAND, *named, *flags],
-        env=environment | {"OMP_NUM_THREADS": "1"},
+        env=environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd=ROOT,
+        cwd=folder,
         start_new_session=True,
     )
 
@@ -75,11 +76,19 @@ def kill_behind(process: subprocess.Popen[str], log: Path, steps: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole")
-    said = finish(start(EMBEDDED, out))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the target in it."""
+    made = tmp_path_factory.mktemp("align")
+    write_chat_target(made / TARGET, "qwen3")
+    return made
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Path:
+    """What a run leaves that nothing interrupts."""
+    said = finish(start(folder, "whole"))
     assert "texts to train on" in said and "held out" in said
-    return out
+    return folder / "whole"
 
 
 def test_a_run_leaves_a_drafter_its_curves_and_its_card(whole: Path) -> None:
@@ -90,27 +99,22 @@ def test_a_run_leaves_a_drafter_its_curves_and_its_card(whole: Path) -> None:
     assert "| 12 x 4, 16 |" in (whole / "MODEL_CARD.md").read_text()
 
 
-def test_a_killed_run_resumes_to_the_same_weights(whole: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole / "texts", tmp_path / "texts")
-    log = tmp_path / "run" / "log.jsonl"
-    kill_behind(start(EMBEDDED, tmp_path), log, steps=5)
-    assert not (tmp_path / "model.safetensors").exists()
-    finish(start(EMBEDDED, tmp_path, "--resume"))
+def test_a_killed_run_resumes_to_the_same_weights(folder: Path, whole: Path) -> None:
+    killed = folder / "killed"
+    shutil.copytree(whole / "texts", killed / "texts")
+    log = killed / "run" / "log.jsonl"
+    kill_behind(start(folder, killed.name), log, steps=5)
+    assert not (killed / "model.safetensors").exists()
+    finish(start(folder, killed.name, "--resume"))
     assert [each.step for each in read_log(log)] == list(range(1, 13))
-    assert (tmp_path / "model.safetensors").read_bytes() == (
-        whole / "model.safetensors"
-    ).read_bytes()
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-async def test_a_drafter_for_an_unknown_target_is_served(
-    cluster: RunningCluster, tmp_path: Path
-) -> None:
-    target = write_chat_target(tmp_path / "Unknown", "qwen3").folder
-    drafter = tmp_path / "drafter"
-    finish(start(target, drafter, steps=4, workers=2))
-    file = configuration("unknown", target, drafter).model_dump()
+async def test_the_drafter_is_served(cluster: RunningCluster, folder: Path, whole: Path) -> None:
+    target = folder / TARGET
+    file = configuration("unknown", target, whole).model_dump()
     [application] = file["applications"]
-    application["args"]["drafter"]["service"] = {"model": str(drafter), "target": str(target)}
+    application["args"]["drafter"]["service"] = {"model": str(whole), "target": str(target)}
     with running(ServeFile.model_validate(file)) as served:
         body = {"prompt": "def mean(", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
         status, answer = await post(served, body | {"return_token_ids": True})
@@ -123,7 +127,7 @@ async def test_a_drafter_for_an_unknown_target_is_served(
 
 
 def test_a_wrong_target_is_one_line(tmp_path: Path) -> None:
-    process = start(tmp_path / "none", tmp_path / "out")
+    process = start(tmp_path, "out", target="none")
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert said.strip() == f"foredraft: {tmp_path / 'none'} is no model folder"
+    assert said.strip() == "foredraft: none is no model folder"

@@ -84,51 +84,56 @@ async def lines_of(
     return lines
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
-    """Not ready at once, no new requests; short streams end, a long one with an error event.
+async def drained(
+    process: subprocess.Popen[str],
+    number: signal.Signals,
+    http: aiohttp.ClientSession,
+    url: str,
+) -> None:
+    """Send a server's processes a signal, as a terminal sends SIGINT, and see how it ends.
 
-    A terminal sends SIGINT to all processes of the server.
+    Not ready at once, no new requests; short streams end, a long one with an error event.
     """
-    port = free_port()
-    file = configuration(tmp_path, port, ingress={"drain_s": 2})
-    url = f"http://127.0.0.1:{port}"
-    with serving(file) as process:
-        if number == signal.SIGTERM:
-            busy = subprocess.run([*_RUN, str(file)], capture_output=True, text=True, cwd=ROOT)
-            assert busy.returncode == 2
-            assert busy.stderr.splitlines()[-1] == (
-                f"foredraft: http_options: cannot listen on 127.0.0.1:{port}: "
-                "Address already in use"
-            )
-        async with aiohttp.ClientSession() as http:
-            begun = [asyncio.Event() for _ in range(4)]
-            lengths = (120, 120, 120, 1900)
-            streams = [
-                asyncio.create_task(lines_of(http, url, length, event))
-                for length, event in zip(lengths, begun, strict=True)
-            ]
-            await asyncio.gather(*(event.wait() for event in begun))
-            os.killpg(process.pid, number)
-            until = asyncio.get_running_loop().time() + 30
-            while True:
-                async with http.get(f"{url}/health/ready") as answer:
-                    if answer.status == 503:
-                        assert (await answer.json())["error"]["message"] == "the server is stopping"
-                        break
-                assert asyncio.get_running_loop().time() < until
-            async with http.post(f"{url}/v1/completions", json=streaming(4)) as answer:
-                assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-                assert (await answer.json())["error"]["type"] == "unavailable_error"
-            ended = await asyncio.gather(*streams)
-        assert await asyncio.to_thread(process.wait, 60) == 0
+    begun = [asyncio.Event() for _ in range(4)]
+    streams = [
+        asyncio.create_task(lines_of(http, url, length, event))
+        for length, event in zip((120, 120, 120, 1900), begun, strict=True)
+    ]
+    await asyncio.gather(*(event.wait() for event in begun))
+    os.killpg(process.pid, number)
+    until = asyncio.get_running_loop().time() + 30
+    while True:
+        async with http.get(f"{url}/health/ready") as answer:
+            if answer.status == 503:
+                assert (await answer.json())["error"]["message"] == "the server is stopping"
+                break
+        assert asyncio.get_running_loop().time() < until
+    async with http.post(f"{url}/v1/completions", json=streaming(4)) as answer:
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert (await answer.json())["error"]["type"] == "unavailable_error"
+    ended = await asyncio.gather(*streams)
+    await http.close()
+    assert await asyncio.to_thread(process.wait, 60) == 0
     assert all(lines[-1] == "data: [DONE]" for lines in ended)
     for lines in ended[:3]:
         last = json.loads(lines[-2].removeprefix("data: "))
         assert last["choices"][0]["finish_reason"] == "length"
     error = json.loads(ended[3][-2].removeprefix("data: "))["error"]
     assert error["message"] == "the server is stopping"
+
+
+@pytest.mark.slow
+async def test_its_address_is_its_own_and_sigterm_drains(tmp_path: Path) -> None:
+    port = free_port()
+    file = configuration(tmp_path, port, ingress={"drain_s": 2})
+    with serving(file) as process:
+        busy = subprocess.run([*_RUN, str(file)], capture_output=True, text=True, cwd=ROOT)
+        assert busy.returncode == 2
+        assert busy.stderr.splitlines()[-1] == (
+            f"foredraft: http_options: cannot listen on 127.0.0.1:{port}: Address already in use"
+        )
+        async with aiohttp.ClientSession() as http:
+            await drained(process, signal.SIGTERM, http, f"http://127.0.0.1:{port}")
 
 
 @pytest.mark.slow
@@ -145,12 +150,12 @@ def test_a_replica_that_refuses_its_configuration_is_one_line(tmp_path: Path) ->
 
 @pytest.mark.slow
 async def test_with_keys_over_https_every_route_but_health_needs_one(tmp_path: Path) -> None:
-    """And the logs, in JSON, hold no word of a prompt and no key."""
+    """And the logs, in JSON, hold no word of a prompt and no key. In the end SIGINT drains it."""
     write_certificates(tmp_path)
     keys = tmp_path / "keys.yaml"
     key = add_key(keys, "alice")
     port = free_port()
-    file = configuration(tmp_path, port, ingress={"keys_file": "keys.yaml"})
+    file = configuration(tmp_path, port, ingress={"keys_file": "keys.yaml", "drain_s": 2})
     values = yaml.safe_load(file.read_text())
     values["logging_config"] = {"encoding": "JSON"}
     values["http_options"] |= {"ssl_keyfile": "server.key", "ssl_certfile": "server.crt"}
@@ -158,7 +163,7 @@ async def test_with_keys_over_https_every_route_but_health_needs_one(tmp_path: P
     trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
     url = f"https://localhost:{port}"
     body = {"prompt": f"{SECRET} = 1\n", "max_tokens": 4, "seed": 1}
-    with serving(file):
+    with serving(file) as process:
         connector = aiohttp.TCPConnector(ssl=trusting)
         async with aiohttp.ClientSession(connector=connector) as http:
 
@@ -201,3 +206,8 @@ async def test_with_keys_over_https_every_route_but_health_needs_one(tmp_path: P
         [ingress] = logs.glob("serve/replica_foredraft_ingress_*.log")
         lines = [json.loads(line) for line in ingress.read_text().splitlines()]
         assert any("/v1/completions 200" in line["message"] for line in lines)
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=trusting),
+            headers={"authorization": f"Bearer {key}"},
+        ) as http:
+            await drained(process, signal.SIGINT, http, url)

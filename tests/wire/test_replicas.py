@@ -154,7 +154,8 @@ def configured(port: int, **drafter: Any) -> ServeFile:
     args = values["applications"][0]["args"]
     args["ingress"] |= {"direct": {"port": port}, "drain_s": 5}
     args["orchestrator"] |= {"adl": {"name": "fixed", "k": 8}, "ngram": {"enabled": False}}
-    args["verifier"]["service"]["numerics"] = "fast"
+    # Beside other tests two threads would wait for each other.
+    args["verifier"]["service"] |= {"numerics": "fast", "threads": 1}
     args["drafter"] |= drafter
     return ServeFile.model_validate(values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -108,7 +107,8 @@ def train_any_subset(
     at each checkpoint. `clock` is `advance` or stands in for it.
     """
     keep_freed_memory()
-    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    if world > 1:
+        torch.set_num_threads(1)
     model = new_model(run)
     embedding = model.network.embedding.weight
     trained = [Trained(p, muon=p.ndim == 2 and p is not embedding) for p in model.parameters()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,8 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
     was interrupted, so that a run that goes on ends with the weights of one that was not.
     """
     keep_freed_memory()
-    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    if world > 1:
+        torch.set_num_threads(1)
     model = BlockDLM(started(run.start, run.layers), run.length, run.block_length)
     embedding = model.network.embedding.weight
     trained = [

@@ -8,7 +8,6 @@ stored top candidates) with the real token.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -163,7 +162,8 @@ def train_drafter(run: DistillRun, rank: int = 0, world: int = 1) -> None:
     """Distils until the time budget is used; resumes from the checkpoint; rank 0 writes the drafter
     folder.
     """
-    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    if world > 1:
+        torch.set_num_threads(1)
     target = load_target(run.target)
     model = (
         drafter_from_drafter(run.start, run.layers, target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,7 +100,8 @@ def train_target(run: TargetRun, rank: int = 0, world: int = 1) -> None:
     """Trains until the time budget is used; resumes from the checkpoint; rank 0 exports at each
     checkpoint.
     """
-    torch.set_num_threads(1 if world > 1 else len(os.sched_getaffinity(0)))
+    if world > 1:
+        torch.set_num_threads(1)
     model = (
         grown(load_target(run.start), run.shape.layers)
         if run.start

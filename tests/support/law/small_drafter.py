@@ -2,9 +2,11 @@
 
 from collections import defaultdict
 from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 
+from drafter_service.proposals import proposals
 from drafter_service.proposals.causal_scorer import EdgeScorer, Mixture
 from drafter_service.proposals.context_ngram import ContextNgram
 from drafter_service.proposals.draft_tree import TreeParams
@@ -119,15 +121,17 @@ def first_drafts(proposal, temperature, draws=DRAWS):
     """What the drafter's own functions propose after PROMPT with the shared noise, in groups."""
     found = defaultdict(list)
     scores = block_scores()
-    for seed in range(draws):
-        sampling = SamplingParams(temperature, seed=seed)
-        if proposal == "coupled":
-            drafted = coupled_path(scores, DRAFT_LENGTH, EOS, sampling, FIRST)
-        elif proposal == "cps":
-            drafted = cps_path(scores, DRAFT_LENGTH, EOS, sampling, PROMPT, SEARCH)
-        else:
-            drafted = tree_block(scores, TREE.max_nodes, EOS, sampling, PROMPT, TREE)
-        found[drafted.tokens, drafted.parents].append(seed)
+    # How likely a path's tokens are kept is worked out once they are chosen, and takes as long.
+    with patch.object(proposals, "estimated", lambda drafted, *_: drafted):
+        for seed in range(draws):
+            sampling = SamplingParams(temperature, seed=seed)
+            if proposal == "coupled":
+                drafted = coupled_path(scores, DRAFT_LENGTH, EOS, sampling, FIRST)
+            elif proposal == "cps":
+                drafted = cps_path(scores, DRAFT_LENGTH, EOS, sampling, PROMPT, SEARCH)
+            else:
+                drafted = tree_block(scores, TREE.max_nodes, EOS, sampling, PROMPT, TREE)
+            found[drafted.tokens, drafted.parents].append(seed)
     return [
         Group(np.array(seeds), tokens, (), parents) for (tokens, parents), seeds in found.items()
     ]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ray import serve
 from ray.serve._private.deploy_utils import get_app_code_version
-from ray.serve.schema import ServeDeploySchema
+from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
 from deployments.config import EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
+from deployments.serve import deploying
 from deployments.serve.deploying import Change, changes, serve_values
+from foredraft.errors import Unavailable
 
 PARTS = ("ingress", "drafter", "canary", "verifier")
 UNCHANGED = dict.fromkeys(PARTS, Change.NONE)
@@ -115,3 +119,41 @@ def test_a_pool_with_gpus_stops_a_replica_before_it_starts_another() -> None:
         [application] = serve_values(ServeFile.model_validate(values))["applications"]
         [drafter] = [each for each in application["deployments"] if each["name"] == "drafter"]
         assert drafter["max_surge_percent"] == expected
+
+
+class Application:
+    """What Serve says of an application whose one deployment fails, look by look."""
+
+    def __init__(self, error: str, looks: int) -> None:
+        message = f"A replica failed to start with exception. Error:\nTraceback ...\n{error}\n"
+        self.looks, self._looks, self._message = 0, looks, message
+
+    def status(self) -> SimpleNamespace:
+        self.looks += 1
+        over = self.looks > self._looks
+        found = SimpleNamespace(
+            status=ApplicationStatus.DEPLOY_FAILED if over else ApplicationStatus.DEPLOYING,
+            deployments={"verifier": SimpleNamespace(message=self._message)},
+            message="",
+        )
+        return SimpleNamespace(applications={"own": found})
+
+
+@pytest.mark.parametrize(
+    ("error", "anew", "awaited"),
+    [
+        ("foredraft.errors.ConfigError: device cuda:99 is not available", True, False),
+        ("foredraft.errors.ConfigError: device cuda:99 is not available", False, True),
+        ("foredraft.errors.Unavailable: no replica is running", True, True),
+    ],
+)
+def test_a_refused_configuration_is_not_tried_again_where_it_is_new(
+    monkeypatch: pytest.MonkeyPatch, error: str, anew: bool, awaited: bool
+) -> None:
+    application = Application(error, looks=9)
+    monkeypatch.setattr(serve, "status", application.status)
+    monkeypatch.setattr(deploying, "_POLL_S", 0.0)
+    with pytest.raises(Unavailable) as raised:
+        deploying.wait_until_deployed("own", 10.0, anew)
+    assert str(raised.value) == f"verifier: {error}"
+    assert (application.looks > 9) == awaited

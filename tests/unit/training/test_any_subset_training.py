@@ -44,12 +44,6 @@ class Clock:
         return elapsed + 1, previous
 
 
-@pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Toy sizes do not pay for threads that wait for each other."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> AnySubsetRun:
     """60 steps on texts that count upwards from a random number."""

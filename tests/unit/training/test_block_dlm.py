@@ -37,12 +37,6 @@ SHAPE = TargetShape(vocab=64, hidden=32, layers=2, heads=2, intermediate=48, max
 L = 4
 
 
-@pytest.fixture(autouse=True)
-def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training takes a thread for each core: too many for a toy beside other tests."""
-    monkeypatch.setattr("training.block_dlm.train.os.sched_getaffinity", lambda _: {0})
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy target grown from 2 to 5 layers, and a corpus that repeats itself."""
