@@ -128,5 +128,5 @@ async def test_several_holes_are_filled_each_as_a_text_of_its_own(served: Runnin
         for each in json.loads(line.removeprefix(b"data: "))["choices"]:
             texts[each["part"]] += each["text"]
     assert texts == {each["part"]: each["text"] for each in choice["parts"]}
-    status, answer = await post(served, asked | {"infill": ["a", {"mask": MAX_LEN}]})
-    assert (status, answer["error"]["param"]) == (400, "infill")
+    status, refused = await post(served, asked | {"infill": ["a", {"mask": MAX_LEN}]})
+    assert (status, refused["error"]["param"]) == (400, "infill")
