@@ -29,7 +29,7 @@ def check_models(config: ForedraftConfig) -> None:
         if folder is not None:
             _check_folder(key, folder)
     check_tokenizer(config.tokenizer_file, tokenizer_hash(verifier.model), str(verifier.model))
-    for role in Role:
+    for role in (Role.ORCHESTRATOR, Role.VERIFIER, Role.DRAFTER):
         transport_of(config.mtls, role)
 
 
