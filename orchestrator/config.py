@@ -73,7 +73,7 @@ class DenoisingConfig(StrictModel):
         description="Calls of the model that one message asks for; text is streamed after them.",
     )
     retry: RetryConfig = Field(
-        default_factory=RetryConfig, description="How to come back after a denoiser is lost."
+        default=RetryConfig(), description="How to come back after a denoiser is lost."
     )
     open_timeout_s: float = Field(
         default=60.0, gt=0, description="Longest wait for a denoiser that takes the session."

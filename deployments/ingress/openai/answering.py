@@ -13,7 +13,7 @@ from dataclasses import replace
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from deployments.ingress.doors.tenant import KEY_NAME, group_of, salt_of
-from deployments.ingress.generations import Answering, Generations
+from deployments.ingress.generations import Answering, Decoding
 from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
 from deployments.ingress.openai.fields import GenerationFields
 from deployments.ingress.stream.cadence import smoothed
@@ -31,7 +31,7 @@ _SEED = (1 << 64) - 1
 async def answer(
     request: GenerationFields,
     prompts: Sequence[tuple[int, ...]],
-    generations: Generations,
+    generations: Decoding,
     kind: BodyKind,
     writer: Callable[[tuple[int, ...]], ChoiceWriter],
     last_event: str | None = None,
@@ -143,7 +143,7 @@ def _mean(answer: CompletionBuffer) -> float:
 def answers_of(
     request: GenerationFields,
     prompts: Sequence[tuple[int, ...]],
-    generations: Generations,
+    generations: Decoding,
     suffix: tuple[int, ...] = (),
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
@@ -166,7 +166,7 @@ def _answering(
     prompt: tuple[int, ...],
     suffix: tuple[int, ...],
     sample: int,
-    generations: Generations,
+    generations: Decoding,
     groups: tuple[str, ...],
 ) -> Answering:
     target, vocab_size = generations.target, generations.tokenizer.get_vocab_size()

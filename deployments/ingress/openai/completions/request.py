@@ -42,6 +42,11 @@ class CompletionRequest(GenerationFields):
     def candidates(self) -> int:
         return self.best_of or self.samples
 
+    def field_of(self, param: str | None) -> str | None:
+        # Candidates are ranked by their logprobs.
+        ranked = param == "logprobs" and self.logprobs is None
+        return "best_of" if ranked else super().field_of(param)
+
     def length(self, prompt_tokens: int, max_len: int) -> int:
         # The verifier scores a prompt in its first round, which has a token.
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else max(1, self.max_tokens)
