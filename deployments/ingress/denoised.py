@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from tokenizers import Tokenizer
 
@@ -79,8 +80,9 @@ class DenoisedGenerations:
             self._ended(len(generation.prompt), ended)
 
         found = deltas(turns.events(begin), self.tokenizer, answer.stops, PLAIN, ended)
-        async for delta in found:
-            yield delta
+        async with aclosing(found):
+            async for delta in found:
+                yield delta
 
 
 def denoised(

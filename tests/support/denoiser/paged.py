@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 
 from denoiser_service.engine import DenoiserEngine
@@ -159,3 +161,28 @@ class Reader:
         new = self.tokens[prompt : prompt + self.request.max_new_tokens]
         end = next((i for i, t in enumerate(new) if t in self.request.stop_token_ids), len(new))
         return new[: end + 1]
+
+
+class InProcess:
+    """A port to an engine in the process; `closed` counts the ends of its streams."""
+
+    draining = False
+
+    def __init__(self, delay_s=0.0):
+        self.engine = make_engine(PagedTable())
+        self.model = self.engine.info
+        self.delay_s = delay_s
+        self.closed = 0
+
+    async def open(self, request):
+        self.handle = self.engine.open(request)
+        return self
+
+    async def advance(self, request):
+        await asyncio.sleep(self.delay_s)
+        self.engine.submit(self.handle, request)
+        return finish(self.engine)[self.handle]
+
+    async def close(self):
+        self.engine.close(self.handle)
+        self.closed += 1

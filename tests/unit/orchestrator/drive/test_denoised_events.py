@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from foredraft.denoising import DenoiseOpen, Dynamic, Static
+from foredraft.denoising import Dynamic, Static
 from foredraft.errors import DeadlineExceeded, InvalidRequest
 from foredraft.layout import Layout
 from foredraft.types import FinishReason, Grammar, GrammarKind, LogitsParams, SamplingParams
 from orchestrator.config import DenoisingConfig
 from orchestrator.drive.denoised_events import denoise_open, denoised_events
 from orchestrator.request import GenerationRequest, StepEvent, Summary
-from tests.support.denoiser.paged import PagedTable, finish, make_engine, opening
+from tests.support.denoiser.paged import InProcess, opening
 
 REQUEST = GenerationRequest("s", (1, 0), SamplingParams(1.0, seed=3), 9, (2,))
 CONFIG = DenoisingConfig(calls=1)
 
 
-class Port:
-    """An engine in the process; `closed` counts the ends of its streams."""
-
-    draining = False
-
-    def __init__(self, delay_s: float = 0.0) -> None:
-        self.engine = make_engine(PagedTable())
-        self.model = self.engine.info
-        self.delay_s = delay_s
-        self.closed = 0
-
-    async def open(self, request: DenoiseOpen):
-        self.handle = self.engine.open(request)
-        return self
-
-    async def advance(self, request):
-        await asyncio.sleep(self.delay_s)
-        self.engine.submit(self.handle, request)
-        return finish(self.engine)[self.handle]
-
-    async def close(self) -> None:
-        self.engine.close(self.handle)
-        self.closed += 1
-
-
 async def test_events_have_the_text_and_the_summary_why_it_ended() -> None:
     for stops, seed in (((2,), 3), ((), 4)):
-        port = Port()
+        port = InProcess()
         opened = opening((1, 0), 9, temperature=1.0, seed=seed, stops=stops)
         events = [event async for event in denoised_events(opened, port, CONFIG)]
         *steps, summary = events
@@ -62,12 +36,12 @@ async def test_events_have_the_text_and_the_summary_why_it_ended() -> None:
 
 
 async def test_a_deadline_and_a_reader_that_leaves_end_the_session() -> None:
-    port = Port(delay_s=30)
+    port = InProcess(delay_s=30)
     with pytest.raises(DeadlineExceeded):
         async for _ in denoised_events(opening(), port, CONFIG, timeout_s=0.05):
             pass
     assert port.closed == 1
-    port = Port(delay_s=0.01)
+    port = InProcess(delay_s=0.01)
     events = denoised_events(opening(), port, CONFIG)
     await anext(events)
     await events.aclose()
@@ -75,7 +49,7 @@ async def test_a_deadline_and_a_reader_that_leaves_end_the_session() -> None:
 
 
 async def test_a_quiet_session_gives_signs_of_life() -> None:
-    events = denoised_events(opening(), Port(delay_s=0.2), CONFIG, quiet_s=0.02)
+    events = denoised_events(opening(), InProcess(delay_s=0.2), CONFIG, quiet_s=0.02)
     assert await anext(events) is None
     await events.aclose()
 
