@@ -44,7 +44,8 @@ def answering(**changes: Any) -> Answering:
 
 
 async def test_an_answer_is_counted_at_its_end() -> None:
-    port, ended = InProcess(), []
+    port = InProcess()
+    ended: list[tuple[int, Ended]] = []
     found = [each async for each in generations(port, ended).deltas([answering()], CONFIG)]
     assert sum(len(delta.tokens) for _, delta in found) == 9
     [(prompt_tokens, what)] = ended
@@ -53,7 +54,8 @@ async def test_an_answer_is_counted_at_its_end() -> None:
 
 
 async def test_a_client_that_leaves_frees_its_session_at_once() -> None:
-    port, ended = InProcess(), []
+    port = InProcess()
+    ended: list[tuple[int, Ended]] = []
     stream = generations(port, ended).deltas([answering()], CONFIG)
     await anext(stream)
     await stream.aclose()
