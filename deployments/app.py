@@ -2,6 +2,7 @@
 
     client -> ingress (HTTP, orchestrator) ==gRPC==> drafter replicas
                                            ==gRPC==> verifier replicas
+                                           ==gRPC==> denoiser replicas, where a second target is one
 
 Serve places, scales, watches and drains the replicas; a session's rounds go straight to them.
 """
@@ -31,11 +32,13 @@ def build(args: dict[str, Any]) -> Application:
         bound: Application = replica.options(name=name, **options[name]).bind(package)
         return bound
 
+    second = service(parts.DENOISER, "denoiser_service") if parts.DENOISER in options else None
     ingress: Any = serve.deployment(Ingress)
     whole: Application = ingress.options(name=parts.INGRESS, **options[parts.INGRESS]).bind(
         drafters=service(parts.DRAFTER, "drafter_service"),
         canaries=service(parts.CANARY, "drafter_service"),
         verifiers=service(parts.VERIFIER, "verifier_service"),
+        denoisers=second,
     )
     return whole
 

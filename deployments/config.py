@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from deployments.autoscaling.config import ScalingConfig
+from deployments.denoiser_pool import DenoiserPool
 from deployments.paths import with_absolute_paths
 from deployments.pools import DrafterPool, IngressConfig, TensorConfig, VerifierPool
 from drafter_service.target_folder import with_target_folder as reading_target
@@ -54,6 +55,9 @@ class ForedraftConfig(StrictModel):
     ingress: IngressConfig = Field(default=IngressConfig(), description="The HTTP ingress.")
     drafter: DrafterPool = Field(default=DrafterPool(), description="The drafters.")
     verifier: VerifierPool = Field(default=VerifierPool(), description="The verifiers.")
+    denoiser: DenoiserPool | None = Field(
+        default=None, description="A block-diffusion target as a second model; null: none."
+    )
     tensors: TensorConfig = Field(
         default=TensorConfig(), description="Large tensors between replicas."
     )
@@ -64,9 +68,14 @@ class ForedraftConfig(StrictModel):
     )
 
     @model_validator(mode="after")
-    def _one_transport(self) -> ForedraftConfig:
-        for name, pool in (("drafter", self.drafter), ("verifier", self.verifier)):
-            if pool.service.mtls is not None:
+    def _fits_together(self) -> ForedraftConfig:
+        services = {"drafter": self.drafter.service, "verifier": self.verifier.service}
+        if self.denoiser is not None:
+            services |= {"denoiser": self.denoiser.service}
+            if self.denoiser.name == self.name:
+                raise ValueError("denoiser.model_name is the name of the other target, too")
+        for name, service in services.items():
+            if service.mtls is not None:
                 raise ValueError(f"{name}.service.mtls is mtls of the whole application here")
         return self
 

@@ -15,12 +15,13 @@ def check_models(config: ForedraftConfig) -> None:
 
     The configuration's paths are absolute.
     """
-    verifier, drafter = config.verifier.service, config.drafter.service
+    verifier, drafter, denoiser = config.verifier.service, config.drafter.service, config.denoiser
     folders = {
         "verifier.service.model": verifier.model,
         "verifier.service.features.model": verifier.features.model if verifier.features else None,
         "drafter.service.model": drafter.model,
         "drafter.service.target": drafter.target,
+        "denoiser.service.model": denoiser.service.model if denoiser else None,
     }
     if (canary := config.drafter.canary) is not None:
         folders["drafter.canary.service.model"] = canary.service.model
@@ -29,7 +30,12 @@ def check_models(config: ForedraftConfig) -> None:
         if folder is not None:
             _check_folder(key, folder)
     check_tokenizer(config.tokenizer_file, tokenizer_hash(verifier.model), str(verifier.model))
-    for role in Role:
+    roles = [Role.ORCHESTRATOR, Role.VERIFIER, Role.DRAFTER]
+    if denoiser is not None:
+        roles.append(Role.DENOISER)
+        model = denoiser.service.model
+        check_tokenizer(denoiser.tokenizer_file, tokenizer_hash(model), str(model))
+    for role in roles:
         transport_of(config.mtls, role)
 
 

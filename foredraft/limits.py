@@ -19,6 +19,10 @@ MAX_OUTCOMES = 32
 # Texts that one stream drafts for.
 MAX_TEXTS = 4096
 MAX_PLAIN_STEPS = 64
+# Slots of a block-diffusion model's block, states drafted for one call, and calls of one Advance.
+MAX_BLOCK_LENGTH = 1024
+MAX_STATES = 64
+MAX_CALLS = 4096
 MAX_CANDIDATES = 64
 MAX_DENOISING_STEPS = 64
 MAX_BIASES = 1024

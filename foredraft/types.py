@@ -183,6 +183,7 @@ class ModelInfo:
     can tell or a drafter needs (features.py), "" where there are none.
     eos_token_ids end a text, empty where they are not known; mask_token_id stands for a token that
     is yet to come, where the model has one. any_subset says that a target reads Layouts.
+    block_length is the number of slots that a block-diffusion model denoises together, else 0.
     """
 
     vocab_size: int
@@ -196,6 +197,7 @@ class ModelInfo:
     eos_token_ids: tuple[int, ...] = ()
     mask_token_id: int | None = None
     any_subset: bool = False
+    block_length: int = 0
 
 
 class Candidates(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from foredraft.limits import (
+    MAX_CALLS,
     MAX_DENOISING_STEPS,
     MAX_DRAFT,
     MAX_LED_ROUNDS,
@@ -60,6 +61,29 @@ class RetryConfig(StrictModel):
     def pause_s(self, failures: int) -> float:
         """Return the pause after that many failures in a row; none before the first."""
         return min(self.initial_s * 2.0 ** min(failures - 1, 30), self.max_s) if failures else 0.0
+
+
+class DenoisingConfig(StrictModel):
+    """How a request is decoded by a block-diffusion target; times in seconds."""
+
+    calls: int = Field(
+        default=8,
+        ge=1,
+        le=MAX_CALLS,
+        description="Calls of the model that one message asks for; text is streamed after them.",
+    )
+    retry: RetryConfig = Field(
+        default=RetryConfig(), description="How to come back after a denoiser is lost."
+    )
+    open_timeout_s: float = Field(
+        default=60.0, gt=0, description="Longest wait for a denoiser that takes the session."
+    )
+    advance_timeout_s: float = Field(
+        default=60.0, gt=0, description="Longest wait for an answer before the denoiser is lost."
+    )
+    close_timeout_s: float = Field(
+        default=1.0, gt=0, description="Longest wait for the session's end on the denoiser."
+    )
 
 
 class DraftConfig(StrictModel):

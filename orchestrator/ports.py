@@ -1,4 +1,4 @@
-"""What the orchestrator needs from the two services; gRPC clients and in-process engines fit both.
+"""What the orchestrator needs from the services; gRPC clients and in-process engines fit both.
 
 A stream is a session's life on one replica: closing it frees the state there. Every method raises
 an error of foredraft.errors: Unavailable or DeadlineExceeded when the peer is gone or late.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from foredraft.denoising import Advance, Advanced, DenoiseOpen
 from foredraft.types import (
     DraftBlock,
     DraftOpen,
@@ -72,3 +73,28 @@ class VerifierPort(Protocol):
 
     async def open(self, request: VerifyOpen) -> VerifyStream:
         """Open the session on some verifier replica and wait until it is admitted."""
+
+
+class DenoiseStream(Protocol):
+    """One session on one denoiser; one advance at a time."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """The target model, as the denoiser described it on open."""
+
+    @property
+    def draining(self) -> bool:
+        """True once the replica asked the session to move."""
+
+    async def advance(self, request: Advance) -> Advanced:
+        """Return the answer to request."""
+
+    async def close(self) -> None:
+        """End the session on the denoiser; never raises."""
+
+
+class DenoiserPort(Protocol):
+    """Where a session finds a denoiser."""
+
+    async def open(self, request: DenoiseOpen) -> DenoiseStream:
+        """Open the session on some denoiser replica and wait until it is admitted."""

@@ -24,8 +24,9 @@ target cannot be fetched; `--config FILE` names another. An unknown key, a value
 a value out of bounds are errors that name the key. A relative path is looked for in the folder of
 the file, then among the files that come with Foredraft (`models/embedded/...`), then among fetched
 models (`SmolLM2-135M-Instruct`).
-`python -m drafter_service --config FILE` and `python -m verifier_service --config FILE` take the
-keys of `drafter.service` and of `verifier.service` alone.
+`python -m drafter_service --config FILE`, `python -m verifier_service --config FILE` and
+`python -m denoiser_service --config FILE` take the keys of `drafter.service`, of `verifier.service`
+and of `denoiser.service` alone.
 
 This page is generated from the configuration models: `make docs`.
 """

@@ -76,6 +76,8 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         model = load_playback(config)
     else:
         model = load_target(config)
+    if model.info.block_length:
+        raise ConfigError("a block-diffusion model is served by the denoiser", param="model")
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)

@@ -16,8 +16,8 @@ from math import comb
 from denoiser_service.core.graph import DraftGraph, Formula, Node, RankedBy
 from denoiser_service.core.next import Rule
 from denoiser_service.core.ranks import Anchor, Ranks
-from denoiser_service.core.state import num_filled
 from denoiser_service.core.text import Block
+from foredraft.decoding.block_state import num_filled
 
 LOOKAHEAD = 5
 NODES_PER_LEVEL = 3

@@ -14,9 +14,9 @@ from denoiser_service.core.next import Logits, Rule
 from denoiser_service.core.port import Denoiser, Drafting
 from denoiser_service.core.prune import prune
 from denoiser_service.core.ranks import Anchor, Ranks
-from denoiser_service.core.state import State, is_full, opened
 from denoiser_service.core.text import Block, Decoded, Text
 from denoiser_service.core.walk import Walk, to_evaluate, walk
+from foredraft.decoding.block_state import State, is_full, opened
 
 Advance = Callable[[Sequence[int], State, Logits | None], Walk]
 """(prefix, state, logits of the state before, if the block had one) -> the walk of one call"""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from denoiser_service.core.next import Static, Unmasking
+from foredraft.denoising import Static, Unmasking
 
 
 class RankedBy(StrEnum):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from denoiser_service.core.state import State, fill, masked_slots, num_filled
+from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
+from foredraft.denoising import Static, Unmasking
 from foredraft.errors import CorruptModelOutput
 from foredraft.noise.gumbel import gumbel
 from foredraft.noise.streams import DENOISE, substream
@@ -22,33 +23,6 @@ Floats = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.float32]
 """[L, vocabulary] of one state; -inf for what must not be drawn, the mask token among it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Static:
-    """The `per_step` most confident slots are filled in each step: S, at least 1."""
-
-    per_step: int = 1
-
-    def __post_init__(self) -> None:
-        if self.per_step < 1:
-            raise ValueError(f"per_step: {self.per_step} is below 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Dynamic:
-    """All slots above `threshold` (tau, in [0, 1)) are filled, and always the most confident one.
-
-    Fast-dLLM's rule (Wu et al., 2025).
-    """
-
-    threshold: float = 0.9
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.threshold < 1:
-            raise ValueError(f"threshold: {self.threshold} is not in [0, 1)")
-
-
-Unmasking = Static | Dynamic
 
 StepNoise = Callable[[int, int, npt.NDArray[np.int64], int], Floats]
 """(seed, filled slots, positions [n], vocabulary) -> Gumbel noise [n, vocabulary]"""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from denoiser_service.core.next import Logits
 from denoiser_service.core.ranks import Anchor
-from denoiser_service.core.state import State
+from foredraft.decoding.block_state import State
 
 
 class Denoiser(Protocol):

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from denoiser_service.core.graph import DraftGraph, Formula, leads_to
-from denoiser_service.core.next import Unmasking
 from denoiser_service.core.ranks import Draft, Ranks
-from denoiser_service.core.state import State, is_full
+from foredraft.decoding.block_state import State, is_full
+from foredraft.denoising import Unmasking
 
 
 def local_score(draft: Draft) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from denoiser_service.core.graph import Candidate, Formula, RankedBy
 from denoiser_service.core.next import Floats, Logits, Rule, log_probs
-from denoiser_service.core.state import State, fill, masked_slots, num_filled
+from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 
 
 class Anchor(NamedTuple):

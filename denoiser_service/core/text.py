@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from denoiser_service.core.next import Logits
-from denoiser_service.core.state import State
 from denoiser_service.core.walk import Walk
+from foredraft.decoding.block_state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from denoiser_service.core.next import Logits, Rule, next_state
-from denoiser_service.core.state import MASKED, State, extends, is_full
+from foredraft.decoding.block_state import MASKED, State, extends, is_full
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tokenizers import Tokenizer
 
@@ -21,6 +21,27 @@ from orchestrator.controller_state import ControllerStates
 from orchestrator.drive.pipeline import Event, decoding_mode, live_events
 from orchestrator.ports import VerifierPort
 from orchestrator.request import GenerationRequest
+
+
+class Decoding(Protocol):
+    """What decodes answers of one target.
+
+    name is what clients call the target, config how it decodes where a request says nothing else.
+    """
+
+    name: str
+    target: ModelInfo
+    tokenizer: Tokenizer
+    config: OrchestratorConfig
+    stopping: Stopping
+
+    def deltas(
+        self, answers: Sequence[Answering], config: OrchestratorConfig
+    ) -> AsyncGenerator[tuple[int, Delta]]:
+        """Yield what is added to each answer, with its number; closing this ends their sessions.
+
+        Raise Unavailable once the server stops.
+        """
 
 
 class Answering(NamedTuple):

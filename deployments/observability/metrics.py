@@ -140,7 +140,18 @@ _DRAFTER = {
     ),
     "evictions": _counter("drafter_evictions", "Cached prefixes that gave way to others."),
 }
+_DENOISER = {
+    name: _VERIFIER[name] for name in ("kv_used", "kv_total", "kv_shared", "corrupted")
+} | {
+    "passes": _counter("denoiser_passes", "Forward passes of denoisers."),
+    "pass_s": _counter("denoiser_pass_seconds", "Time in them."),
+    "rows": _counter("denoiser_rows", "Rows of them."),
+    "calls": _counter("denoiser_calls", "Sessions that had a part in them, summed."),
+    "steps": _counter("denoiser_steps", "Steps; each beyond the calls left an accepted draft."),
+    "drafts": _counter("denoiser_drafts", "Drafted states that were evaluated."),
+}
 SERVICES = {
+    "denoiser_service": _ENGINE | _DENOISER,
     "verifier_service": _ENGINE | _VERIFIER,
     "drafter_service": _ENGINE | _DRAFTER,
 }

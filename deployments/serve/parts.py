@@ -12,7 +12,9 @@ import hashlib
 import json
 from typing import Any
 
+from denoiser_service.config import DenoiserConfig
 from deployments.config import ForedraftConfig
+from deployments.denoiser_pool import DenoiserPool
 from deployments.pools import PoolConfig, ScaledPoolConfig, TensorConfig
 from drafter_service.config import DrafterConfig
 from foredraft.rpc.config import LinkConfig
@@ -20,6 +22,7 @@ from foredraft.strict import StrictModel
 from verifier_service.config import VerifierConfig
 
 INGRESS, DRAFTER, CANARY, VERIFIER = "ingress", "drafter", "canary", "verifier"
+DENOISER = "denoiser"
 
 # An ingress that another one takes over from ends its connections once so long nothing was asked on
 # them, in seconds.
@@ -43,7 +46,7 @@ _INGRESS_IN_PLACE = {
 
 
 class ReplicaConfig(StrictModel):
-    """What a drafter or verifier replica is given beside its service's configuration."""
+    """What a service's replica is given beside its service's configuration."""
 
     pin_cpus: tuple[int, ...]
     drain_s: float
@@ -63,6 +66,12 @@ class VerifierReplica(ReplicaConfig):
     service: VerifierConfig
 
 
+class DenoiserReplica(ReplicaConfig):
+    """What a denoiser replica is given."""
+
+    service: DenoiserConfig
+
+
 def deployment_options(config: ForedraftConfig) -> dict[str, dict[str, Any]]:
     """Return Serve's options of each deployment, by name; the configuration's paths are absolute.
 
@@ -78,6 +87,7 @@ def deployment_options(config: ForedraftConfig) -> dict[str, dict[str, Any]]:
         DRAFTER: _drafters(config, config.drafter.service, config.drafter),
         CANARY: _canaries(config),
         VERIFIER: _verifiers(config),
+        **({} if config.denoiser is None else {DENOISER: _denoisers(config, config.denoiser)}),
     }
 
 
@@ -113,6 +123,13 @@ def _verifiers(config: ForedraftConfig) -> dict[str, Any]:
     return options
 
 
+def _denoisers(config: ForedraftConfig, pool: DenoiserPool) -> dict[str, Any]:
+    service = pool.service.model_copy(update={"mtls": config.mtls})
+    given = DenoiserReplica(service=service, **_given(config, pool))
+    values = given.model_dump(mode="json")
+    return {"user_config": values, **_pool(pool, _revision(values))}
+
+
 def _given(config: ForedraftConfig, pool: PoolConfig) -> dict[str, Any]:
     return {
         "pin_cpus": pool.pin_cpus,
@@ -124,8 +141,12 @@ def _given(config: ForedraftConfig, pool: PoolConfig) -> dict[str, Any]:
 
 def _service(given: ReplicaConfig, pool: ScaledPoolConfig) -> dict[str, Any]:
     values = given.model_dump(mode="json")
-    revision = _digest({key: value for key, value in values.items() if key != "drain_s"})
-    return {"user_config": values, **_pool(pool, revision), **_scaled(pool)}
+    return {"user_config": values, **_pool(pool, _revision(values)), **_scaled(pool)}
+
+
+def _revision(values: dict[str, Any]) -> str:
+    """Return the digest of what a replica reads once."""
+    return _digest({key: value for key, value in values.items() if key != "drain_s"})
 
 
 def _ingress_revision(config: ForedraftConfig) -> str:
@@ -141,8 +162,17 @@ def _ingress_revision(config: ForedraftConfig) -> str:
                 pool.link.model_dump(mode="json") for pool in (config.drafter, config.verifier)
             ],
             "ingress": config.ingress.model_dump(mode="json", exclude=_INGRESS_IN_PLACE),
+            **_denoiser_revision(config.denoiser),
         }
     )
+
+
+def _denoiser_revision(pool: DenoiserPool | None) -> dict[str, Any]:
+    """Return what an ingress reads once of its second target: nothing where there is none."""
+    if pool is None:
+        return {}
+    read = set(DenoiserPool.model_fields) - set(PoolConfig.model_fields)
+    return {"denoiser": pool.model_dump(mode="json", include=read)}
 
 
 def _digest(values: Any) -> str:

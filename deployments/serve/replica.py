@@ -1,4 +1,4 @@
-"""A drafter or a verifier as a Serve replica: Serve places it, sessions reach it by gRPC."""
+"""A service's engine as a Serve replica: Serve places it, sessions reach it by gRPC."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 import ray
 
+from denoiser_service.config import DenoiserConfig
 from deployments.observability.export import export_stats
 from deployments.serve.environment import pin, prepare_replica
 from deployments.serve.memory import introduce_drafter, is_introduced, session_token
-from deployments.serve.parts import DrafterReplica, VerifierReplica
+from deployments.serve.parts import DenoiserReplica, DrafterReplica, VerifierReplica
 from deployments.serve.platform import own_config
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
@@ -28,7 +29,8 @@ from verifier_service.config import VerifierConfig
 log = logging.getLogger(__name__)
 
 
-_KINDS: dict[str, type[DrafterReplica | VerifierReplica]] = {
+_KINDS: dict[str, type[DenoiserReplica | DrafterReplica | VerifierReplica]] = {
+    "denoiser_service": DenoiserReplica,
     "drafter_service": DrafterReplica,
     "verifier_service": VerifierReplica,
 }
@@ -37,7 +39,7 @@ _KINDS: dict[str, type[DrafterReplica | VerifierReplica]] = {
 class ModelServiceReplica:
     """Runs one service's gRPC server in a replica's event loop.
 
-    package is "drafter_service" or "verifier_service".
+    package is "denoiser_service", "drafter_service" or "verifier_service".
     """
 
     async def __init__(self, package: str) -> None:  # type: ignore[misc]  # Serve awaits it
@@ -53,7 +55,9 @@ class ModelServiceReplica:
         config = given.service.model_copy(update={"host": self._host})
         self._tensors = carrier = ObjectStore(given.tensors)
         token = token_in(config.token_file) or session_token()
-        parts: dict[str, Any] = {"carrier": carrier, "token": token}
+        parts: dict[str, Any] = {"token": token}
+        if not isinstance(config, DenoiserConfig):
+            parts["carrier"] = carrier
         if isinstance(config, VerifierConfig):
             transport = transport_of(config.mtls, Role.VERIFIER)
             parts["connect"] = partial(

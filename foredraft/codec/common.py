@@ -124,12 +124,14 @@ def model_to_pb(info: ModelInfo) -> common_pb2.ModelInfo:
         eos_token_ids=info.eos_token_ids,
         mask_token_id=info.mask_token_id,
         any_subset=info.any_subset,
+        block_length=info.block_length,
     )
 
 
 def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
     limits.check_range("features_width", m.features_width, 0, limits.MAX_FEATURES_WIDTH)
     limits.check_range("eos_token_ids entries", len(m.eos_token_ids), 0, limits.MAX_EOS)
+    limits.check_range("block_length", m.block_length, 0, limits.MAX_BLOCK_LENGTH)
     return ModelInfo(
         m.vocab_size,
         m.max_len,
@@ -142,6 +144,7 @@ def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
         eos_token_ids=tuple(m.eos_token_ids),
         mask_token_id=m.mask_token_id if m.HasField("mask_token_id") else None,
         any_subset=m.any_subset,
+        block_length=m.block_length,
     )
 
 

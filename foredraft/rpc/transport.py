@@ -27,6 +27,7 @@ class Role(StrEnum):
     ORCHESTRATOR = "orchestrator"
     VERIFIER = "verifier"
     DRAFTER = "drafter"
+    DENOISER = "denoiser"
 
     @property
     def host(self) -> str:
@@ -37,6 +38,7 @@ class Role(StrEnum):
 CALLERS = {
     Role.VERIFIER: frozenset({Role.ORCHESTRATOR}),
     Role.DRAFTER: frozenset({Role.ORCHESTRATOR, Role.VERIFIER}),
+    Role.DENOISER: frozenset({Role.ORCHESTRATOR}),
 }
 """Who may open sessions at whom."""
 

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66oredraft/v1/common.proto\x12\x0c\x66oredraft.v1\"R\n\x04\x42\x61se\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x12\n\nprefix_len\x18\x03 \x01(\r\x12\x13\n\x0bprefix_hash\x18\x04 \x01(\x06\"`\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x0c\n\x04seed\x18\x05 \x01(\x06\"\xcc\x01\n\x0cLogitsParams\x12\x12\n\nprompt_len\x18\x01 \x01(\r\x12\x1a\n\x12repetition_penalty\x18\x02 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x03 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x04 \x01(\x01\x12\x12\n\nmin_tokens\x18\x05 \x01(\r\x12\x18\n\x10\x62iased_token_ids\x18\x06 \x03(\r\x12\x0e\n\x06\x62iases\x18\x07 \x03(\x01\x12\x19\n\x11\x61llowed_token_ids\x18\x08 \x03(\r\"[\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x15\n\rtop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x02\"\x86\x02\n\tModelInfo\x12\x12\n\nvocab_size\x18\x01 \x01(\r\x12\x0f\n\x07max_len\x18\x02 \x01(\r\x12\x16\n\x0etokenizer_hash\x18\x03 \x01(\t\x12\x10\n\x08numerics\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x14\n\x0cweights_hash\x18\x06 \x01(\t\x12\x15\n\rfeatures_hash\x18\x07 \x01(\t\x12\x16\n\x0e\x66\x65\x61tures_width\x18\x08 \x01(\r\x12\x15\n\reos_token_ids\x18\t \x03(\r\x12\x1a\n\rmask_token_id\x18\n \x01(\rH\x00\x88\x01\x01\x12\x12\n\nany_subset\x18\x0b \x01(\x08\x42\x10\n\x0e_mask_token_id\"=\n\x0c\x46\x65\x61tureChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x11\n\treference\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\r\"-\n\nCandidates\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07weights\x18\x02 \x03(\r\"S\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x12\n\nbatch_rows\x18\x03 \x01(\r\x12\x0e\n\x06passes\x18\x04 \x01(\r\"[\n\x05Price\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06pass_s\x18\x02 \x01(\x01\x12\r\n\x05row_s\x18\x03 \x01(\x01\x12\x0f\n\x07\x64raft_s\x18\x04 \x01(\x01\x12\x10\n\x08\x64rafting\x18\x05 \x01(\r\"\x1c\n\x08\x44raining\x12\x10\n\x08grace_ms\x18\x01 \x01(\r*K\n\x0fProtocolVersion\x12 \n\x1cPROTOCOL_VERSION_UNSPECIFIED\x10\x00\x12\x16\n\x12PROTOCOL_VERSION_1\x10\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x66oredraft/v1/common.proto\x12\x0c\x66oredraft.v1\"R\n\x04\x42\x61se\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x12\n\nprefix_len\x18\x03 \x01(\r\x12\x13\n\x0bprefix_hash\x18\x04 \x01(\x06\"`\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x01\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x01\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x0c\n\x04seed\x18\x05 \x01(\x06\"\xcc\x01\n\x0cLogitsParams\x12\x12\n\nprompt_len\x18\x01 \x01(\r\x12\x1a\n\x12repetition_penalty\x18\x02 \x01(\x01\x12\x18\n\x10presence_penalty\x18\x03 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x04 \x01(\x01\x12\x12\n\nmin_tokens\x18\x05 \x01(\r\x12\x18\n\x10\x62iased_token_ids\x18\x06 \x03(\r\x12\x0e\n\x06\x62iases\x18\x07 \x03(\x01\x12\x19\n\x11\x61llowed_token_ids\x18\x08 \x03(\r\"[\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x15\n\rtop_token_ids\x18\x03 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x04 \x03(\x02\"\x9c\x02\n\tModelInfo\x12\x12\n\nvocab_size\x18\x01 \x01(\r\x12\x0f\n\x07max_len\x18\x02 \x01(\r\x12\x16\n\x0etokenizer_hash\x18\x03 \x01(\t\x12\x10\n\x08numerics\x18\x04 \x01(\t\x12\x0c\n\x04name\x18\x05 \x01(\t\x12\x14\n\x0cweights_hash\x18\x06 \x01(\t\x12\x15\n\rfeatures_hash\x18\x07 \x01(\t\x12\x16\n\x0e\x66\x65\x61tures_width\x18\x08 \x01(\r\x12\x15\n\reos_token_ids\x18\t \x03(\r\x12\x1a\n\rmask_token_id\x18\n \x01(\rH\x00\x88\x01\x01\x12\x12\n\nany_subset\x18\x0b \x01(\x08\x12\x14\n\x0c\x62lock_length\x18\x0c \x01(\rB\x10\n\x0e_mask_token_id\"=\n\x0c\x46\x65\x61tureChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x11\n\treference\x18\x02 \x01(\x0c\x12\x0c\n\x04size\x18\x03 \x01(\r\"-\n\nCandidates\x12\x0e\n\x06tokens\x18\x01 \x03(\r\x12\x0f\n\x07weights\x18\x02 \x03(\r\"S\n\x07Timings\x12\x10\n\x08queue_us\x18\x01 \x01(\r\x12\x12\n\ncompute_us\x18\x02 \x01(\r\x12\x12\n\nbatch_rows\x18\x03 \x01(\r\x12\x0e\n\x06passes\x18\x04 \x01(\r\"[\n\x05Price\x12\x10\n\x08sessions\x18\x01 \x01(\r\x12\x0e\n\x06pass_s\x18\x02 \x01(\x01\x12\r\n\x05row_s\x18\x03 \x01(\x01\x12\x0f\n\x07\x64raft_s\x18\x04 \x01(\x01\x12\x10\n\x08\x64rafting\x18\x05 \x01(\r\"\x1c\n\x08\x44raining\x12\x10\n\x08grace_ms\x18\x01 \x01(\r*K\n\x0fProtocolVersion\x12 \n\x1cPROTOCOL_VERSION_UNSPECIFIED\x10\x00\x12\x16\n\x12PROTOCOL_VERSION_1\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'foredraft.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROTOCOLVERSION']._serialized_start=1108
-  _globals['_PROTOCOLVERSION']._serialized_end=1183
+  _globals['_PROTOCOLVERSION']._serialized_start=1130
+  _globals['_PROTOCOLVERSION']._serialized_end=1205
   _globals['_BASE']._serialized_start=43
   _globals['_BASE']._serialized_end=125
   _globals['_SAMPLINGPARAMS']._serialized_start=127
@@ -42,15 +42,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENLOGPROBS']._serialized_start=432
   _globals['_TOKENLOGPROBS']._serialized_end=523
   _globals['_MODELINFO']._serialized_start=526
-  _globals['_MODELINFO']._serialized_end=788
-  _globals['_FEATURECHUNK']._serialized_start=790
-  _globals['_FEATURECHUNK']._serialized_end=851
-  _globals['_CANDIDATES']._serialized_start=853
-  _globals['_CANDIDATES']._serialized_end=898
-  _globals['_TIMINGS']._serialized_start=900
-  _globals['_TIMINGS']._serialized_end=983
-  _globals['_PRICE']._serialized_start=985
-  _globals['_PRICE']._serialized_end=1076
-  _globals['_DRAINING']._serialized_start=1078
-  _globals['_DRAINING']._serialized_end=1106
+  _globals['_MODELINFO']._serialized_end=810
+  _globals['_FEATURECHUNK']._serialized_start=812
+  _globals['_FEATURECHUNK']._serialized_end=873
+  _globals['_CANDIDATES']._serialized_start=875
+  _globals['_CANDIDATES']._serialized_end=920
+  _globals['_TIMINGS']._serialized_start=922
+  _globals['_TIMINGS']._serialized_end=1005
+  _globals['_PRICE']._serialized_start=1007
+  _globals['_PRICE']._serialized_end=1098
+  _globals['_DRAINING']._serialized_start=1100
+  _globals['_DRAINING']._serialized_end=1128
 # @@protoc_insertion_point(module_scope)

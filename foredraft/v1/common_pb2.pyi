@@ -73,7 +73,7 @@ class TokenLogprobs(_message.Message):
     def __init__(self, logprob: _Optional[float] = ..., rank: _Optional[int] = ..., top_token_ids: _Optional[_Iterable[int]] = ..., top_logprobs: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class ModelInfo(_message.Message):
-    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash", "features_hash", "features_width", "eos_token_ids", "mask_token_id", "any_subset")
+    __slots__ = ("vocab_size", "max_len", "tokenizer_hash", "numerics", "name", "weights_hash", "features_hash", "features_width", "eos_token_ids", "mask_token_id", "any_subset", "block_length")
     VOCAB_SIZE_FIELD_NUMBER: _ClassVar[int]
     MAX_LEN_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class ModelInfo(_message.Message):
     EOS_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     MASK_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     ANY_SUBSET_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_LENGTH_FIELD_NUMBER: _ClassVar[int]
     vocab_size: int
     max_len: int
     tokenizer_hash: str
@@ -96,7 +97,8 @@ class ModelInfo(_message.Message):
     eos_token_ids: _containers.RepeatedScalarFieldContainer[int]
     mask_token_id: int
     any_subset: bool
-    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_width: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., mask_token_id: _Optional[int] = ..., any_subset: _Optional[bool] = ...) -> None: ...
+    block_length: int
+    def __init__(self, vocab_size: _Optional[int] = ..., max_len: _Optional[int] = ..., tokenizer_hash: _Optional[str] = ..., numerics: _Optional[str] = ..., name: _Optional[str] = ..., weights_hash: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_width: _Optional[int] = ..., eos_token_ids: _Optional[_Iterable[int]] = ..., mask_token_id: _Optional[int] = ..., any_subset: _Optional[bool] = ..., block_length: _Optional[int] = ...) -> None: ...
 
 class FeatureChunk(_message.Message):
     __slots__ = ("data", "reference", "size")

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from foredraft.errors import (
     CorruptModelOutput,
     DeadlineExceeded,
-    ForedraftError,
     Overloaded,
-    PrefixMismatch,
     Unavailable,
 )
 from foredraft.lease import LeaseEnded, LedRound
 from foredraft.types import Round, Timings
-from orchestrator.config import OrchestratorConfig, RetryConfig
+from orchestrator.config import OrchestratorConfig
+from orchestrator.drive.attempts import LOST, Attempts
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.ports import VerifierPort, VerifyStream
@@ -24,9 +23,6 @@ from orchestrator.session.commit import Step
 from orchestrator.session.session import Session
 
 log = logging.getLogger(__name__)
-
-# What another replica, or the same one with the full prefix, can put right.
-LOST = (Unavailable, PrefixMismatch, DeadlineExceeded, CorruptModelOutput)
 
 
 class Verifying:
@@ -72,7 +68,7 @@ class Verifying:
 
     async def open(self) -> None:
         """Open the session; Overloaded is raised at once, a lost replica is retried."""
-        attempts = _Attempts(self._config.verifier_retry, self._clock)
+        attempts = Attempts("verifier", self._config.verifier_retry, self._clock)
         while self._stream is None:
             try:
                 self._stream = await self._open()
@@ -99,7 +95,7 @@ class Verifying:
         Raises the last error after config.verifier_retry.attempts lost replicas in a row, or where
         none takes the session within its wait_s.
         """
-        attempts = _Attempts(self._config.verifier_retry, self._clock)
+        attempts = Attempts("verifier", self._config.verifier_retry, self._clock)
         while True:
             if self._stream is None:
                 try:
@@ -175,36 +171,3 @@ class Verifying:
     def _lose(self) -> None:
         self._session.verifier_lost()
         self.close()
-
-
-class _Attempts:
-    """How often a session may lose its replica in a row, and how long it may wait for one."""
-
-    def __init__(self, retry: RetryConfig, clock: Callable[[], float]) -> None:
-        self._retry, self._clock = retry, clock
-        self._losses = 0
-        self._refusals = 0
-        self._waits_since = 0.0
-
-    async def lost(self, error: ForedraftError) -> None:
-        """Count a lost replica; raise `error` if it was the last that may be."""
-        self._losses += 1
-        self._refusals = 0
-        if self._losses > self._retry.attempts:
-            raise error
-        log.warning("verifier lost (%s), attempt %d", error, self._losses)
-        # The first attempt elsewhere is made at once: one lost replica says nothing of the others.
-        await asyncio.sleep(self._retry.pause_s(self._losses - 1))
-
-    async def not_opened(self, error: ForedraftError) -> None:
-        """Wait before the next open; raise `error` where that has gone on for too long.
-
-        A replica that answers and then fails is another matter than one that is not there yet.
-        """
-        if not self._refusals:
-            self._waits_since = self._clock()
-            log.warning("no verifier (%s): waiting for one", error)
-        self._refusals += 1
-        if self._clock() - self._waits_since >= self._retry.wait_s:
-            raise error
-        await asyncio.sleep(self._retry.pause_s(self._refusals - 1))

@@ -23,6 +23,7 @@ import pytest
 import typer
 import yaml
 
+from denoiser_service.config import DenoiserConfig
 from deployments.config import ServeFile
 from drafter_service.config import DrafterConfig
 from foredraft.rpc.main import read
@@ -33,7 +34,11 @@ from tests.support.documents import AT_THE_CLUSTER, ROOT, SHELLS, Block, Command
 from verifier_service.config import VerifierConfig
 
 LANGUAGES = {*SHELLS, "yaml", "python", "json", "text", ""}
-SERVICES: dict[str, Any] = {"drafter_service": DrafterConfig, "verifier_service": VerifierConfig}
+SERVICES: dict[str, Any] = {
+    "denoiser_service": DenoiserConfig,
+    "drafter_service": DrafterConfig,
+    "verifier_service": VerifierConfig,
+}
 
 
 def test_no_block_is_in_a_language_that_no_test_reads() -> None:

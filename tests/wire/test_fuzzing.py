@@ -19,9 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from foredraft.rpc import options
-from foredraft.v1 import drafter_pb2, verifier_pb2
 from tests.support.examples import examples
-from tests.wire.test_rpc import DRAFTER, VERIFIER, Service, serving
+from tests.wire.test_rpc import Service, every, serving
 
 # What a caller's own fault, or the lack of room, may come to.
 ALLOWED = {
@@ -80,8 +79,7 @@ def message(draw: st.DrawFn, kind: Any, depth: int = 0) -> Message:
 
 def raw(service: Service) -> st.SearchStrategy[bytes]:
     """Bytes, or a message of the service's as bytes, cut or with a byte of another value."""
-    kind = drafter_pb2.DraftRequest if service is DRAFTER else verifier_pb2.VerifyRequest
-    whole = message(kind).map(lambda it: it.SerializeToString())
+    whole = message(service.request).map(lambda it: it.SerializeToString())
     cut = st.tuples(whole, st.integers(0, 60)).map(lambda it: it[0][: it[1]])
     bent = st.tuples(whole, st.integers(0, 60), st.integers(0, 255)).map(
         lambda it: it[0][: it[1]] + bytes([it[2]]) + it[0][it[1] + 1 :]
@@ -89,7 +87,7 @@ def raw(service: Service) -> st.SearchStrategy[bytes]:
     return st.binary(max_size=60) | whole | cut | bent
 
 
-@pytest.mark.parametrize("service", [DRAFTER, VERIFIER], ids=["drafter", "verifier"])
+@every
 def test_no_bytes_do_more_than_be_refused(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:

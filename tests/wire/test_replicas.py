@@ -1,4 +1,4 @@
-"""The replicas of an application without Ray: drafters, a canary, a verifier and ingresses, in one
+"""An application's replicas without Ray: both targets, drafters, a canary, ingresses, in one
 process. What Serve does to them is done here: start, reconfigure, stop, and one that takes over.
 """
 
@@ -6,27 +6,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import json
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from tokenizers import Tokenizer
 
 from deployments.canary import routing
 from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.ingress.openai import app as ingress_app
 from deployments.ingress.openai.app import Ingress
 from deployments.serve import replica as replica_module
-from deployments.serve.parts import CANARY, DRAFTER, INGRESS, VERIFIER, deployment_options
+from deployments.serve.parts import (
+    CANARY,
+    DENOISER,
+    DRAFTER,
+    INGRESS,
+    VERIFIER,
+    deployment_options,
+)
 from deployments.serve.replica import ModelServiceReplica
 from foredraft.errors import Unavailable
 from tests.support.cluster import free_port
 from tests.support.random_drafter import with_random_weights
+from tests.support.tiny_models import write_tiny
 from tests.support.waiting import eventually
 from tests.unit.canary.test_trial import Memory
 
-_PACKAGES = {DRAFTER: "drafter_service", CANARY: "drafter_service", VERIFIER: "verifier_service"}
+_PACKAGES = {
+    DRAFTER: "drafter_service",
+    CANARY: "drafter_service",
+    VERIFIER: "verifier_service",
+    DENOISER: "denoiser_service",
+}
 
 
 class Handle:
@@ -81,7 +98,7 @@ class Serve:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: ServeFile) -> None:
         self.options = deployment_options(file.application.args)
-        self.handles = {name: Handle() for name in (DRAFTER, CANARY, VERIFIER)}
+        self.handles = {name: Handle() for name in (DRAFTER, CANARY, VERIFIER, DENOISER)}
         self.memory = Memory()
         self.stops: dict[int, asyncio.Event] = {}
         self.settled = 0
@@ -133,7 +150,9 @@ class Serve:
         self._starting = self.options[name]["user_config"]
         if name == INGRESS:
             made: Any = Ingress.__new__(Ingress)
-            await made.__init__(*(self.handles[part] for part in (DRAFTER, CANARY, VERIFIER)))
+            handles = [self.handles[part] for part in (DRAFTER, CANARY, VERIFIER)]
+            second = self.handles[DENOISER] if DENOISER in self.options else None
+            await made.__init__(*handles, second)
         else:
             made = ModelServiceReplica.__new__(ModelServiceReplica)
             await made.__init__(_PACKAGES[name])
@@ -290,3 +309,80 @@ async def test_a_bad_canary_is_rolled_back_for_what_it_drafts(
         async with http.get("/metrics") as answer:
             assert "foredraft_canary_outcome -1.0" in await answer.text()
         await ingress.drain(1)
+
+
+async def test_a_diffusion_model_is_served_beside_the_other_target(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    port = free_port()
+    file = configured(port)
+    values = file.model_dump()
+    args = values["applications"][0]["args"]
+    tokenizer = file.application.args.tokenizer_file
+    vocab = Tokenizer.from_file(str(tokenizer)).get_vocab_size()
+    folder = write_tiny(
+        tmp_path / "blocks",
+        vocab_size=vocab,
+        block_diffusion={"block_length": 8, "mask_token_id": 1},
+    )
+    shutil.copy(tokenizer, folder / "tokenizer.json")
+    args["denoiser"] = {
+        "service": {"model": folder, "kv_tokens": 4096},
+        "unmasking": {"kind": "static", "per_step": 2},
+        "decoding": {"calls": 1, "retry": {"initial_s": 0.01}},
+    }
+    serve = Serve(monkeypatch, ServeFile.model_validate(values))
+    async with ended(serve), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        for name in (DRAFTER, VERIFIER, DENOISER):
+            await serve.start(name)
+        made = await serve.start(INGRESS)
+        other = await answered(http)
+        found = await answered(http, model="blocks")
+        assert found["model"] == "blocks" and other["model"] != "blocks"
+        tokens = found["choices"][0]["token_ids"]
+        assert len(tokens) == 48 != tokens.count(1)
+        plain = await answered(http, model="blocks", speculative={"enabled": False})
+        assert plain["choices"][0]["token_ids"] == tokens
+        streamed = BODY | {"model": "blocks", "stream": True}
+        async with http.post("/v1/completions", json=streamed) as answer:
+            events = [line async for line in answer.content if line.startswith(b"data: {")]
+        parts = [json.loads(event[6:])["choices"][0]["token_ids"] or [] for event in events]
+        assert list(itertools.chain(*parts)) == tokens and len(parts) > 6
+        for change in REFUSED:
+            async with http.post("/v1/completions", json=BODY | {"model": "blocks"} | change) as no:
+                error = (await no.json())["error"]
+                assert (no.status, error["param"]) == (400, next(iter(change)))
+        async with http.get("/v1/models") as answer:
+            names = [each["id"] for each in (await answer.json())["data"]]
+            assert names == [other["model"], "blocks"]
+        async with http.get("/health") as answer:
+            assert (await answer.json())["denoiser"]["model"] == "blocks"
+        # A replica is lost amid a text: the session goes on at another one.
+        first = serve.handles[DENOISER].replicas[0]
+        await serve.start(DENOISER)
+        # It would end this process.
+        first._watch.cancel()
+        [gone, text] = await asyncio.gather(
+            first._server.stop(), answered(http, model="blocks"), return_exceptions=True
+        )
+        assert gone is None and text["choices"][0]["token_ids"] == tokens
+        await made.drain(5)
+
+
+REFUSED: list[dict[str, Any]] = [
+    {"logprobs": 1},
+    {"best_of": 2},
+    {"top_k": 3},
+    {"top_p": 0.5},
+    {"min_p": 0.1},
+    {"presence_penalty": 1},
+    {"frequency_penalty": 1},
+    {"repetition_penalty": 2},
+    {"min_tokens": 3},
+    {"logit_bias": {"5": 1}},
+    {"allowed_token_ids": [5]},
+    {"suffix": "x"},
+    {"response_format": {"type": "json_object"}},
+    {"structured_outputs": {"regex": "a"}},
+    {"max_tokens": 1000},
+]

@@ -1,4 +1,4 @@
-"""What both services do alike: keepalive, drain, stop, deadlines, refusals, and the log."""
+"""What all services do alike: keepalive, drain, stop, deadlines, refusals, and the log."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from denoiser_service import server as denoiser_server
+from denoiser_service.client import DenoiserClient
+from denoiser_service.config import DenoiserConfig
+from denoiser_service.runner import Runner as DenoiserRunner
 from drafter_service import server as drafter_server
 from drafter_service.batcher import Batcher
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
+from foredraft.codec import denoiser as denoiser_codec
 from foredraft.codec import drafter as drafter_codec
 from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import ConfigError, DeadlineExceeded, Unavailable
 from foredraft.rpc import options
 from foredraft.rpc.server import ServiceServer
-from foredraft.v1 import drafter_pb2, verifier_pb2
+from foredraft.v1 import denoiser_pb2, drafter_pb2, verifier_pb2
 from tests.support import drafters, verifiers
+from tests.support.denoiser import paged
 from tests.support.relay import Relay, relayed
 from tests.support.waiting import DEADLINE_S, eventually
 from verifier_service import server as verifier_server
@@ -38,7 +44,7 @@ PREFIX = (3, 4, 5)
 
 @dataclass
 class Service:
-    """How one of the two is served and used."""
+    """How one of them is served and used."""
 
     serve: Callable[..., Coroutine[Any, Any, ServiceServer]]
     connect: Callable[..., Any]
@@ -66,6 +72,14 @@ async def serve_verifier(
     return await verifier_server.serve_engine(config, Runner(lambda: load(verifiers.make_engine())))
 
 
+async def serve_denoiser(
+    load: Callable[[Any], Any] = lambda engine: engine, **settings: Any
+) -> ServiceServer:
+    config = DenoiserConfig(model=Path(), **settings)
+    runner = DenoiserRunner(lambda: load(paged.make_engine()))
+    return await denoiser_server.serve_engine(config, runner)
+
+
 DRAFTER = Service(
     serve_drafter,
     DrafterClient,
@@ -86,7 +100,19 @@ VERIFIER = Service(
     verifier_pb2.VerifyRequest,
     verifier_pb2.VerifyResponse,
 )
-both = pytest.mark.parametrize("service", [DRAFTER, VERIFIER], ids=["drafter", "verifier"])
+DENOISER = Service(
+    serve_denoiser,
+    DenoiserClient,
+    paged.opening,
+    denoiser_codec.denoise_open_to_pb,
+    lambda stream: stream.advance(paged.advance(paged.opening().prefix)),
+    f"/{denoiser_server.SERVICE}/Denoise",
+    denoiser_pb2.DenoiseRequest,
+    denoiser_pb2.DenoiseResponse,
+)
+every = pytest.mark.parametrize(
+    "service", [DRAFTER, VERIFIER, DENOISER], ids=["drafter", "verifier", "denoiser"]
+)
 
 
 @asynccontextmanager
@@ -160,7 +186,7 @@ async def test_idle_sessions_outlive_more_pings_than_grpc_allows_by_default(
     await asyncio.gather(idle(DRAFTER), idle(VERIFIER))
 
 
-@both
+@every
 async def test_a_peer_that_stalls_is_noticed_by_both_ends(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +201,7 @@ async def test_a_peer_that_stalls_is_noticed_by_both_ends(
         await eventually(lambda: server.stats()["sessions"] == 0)
 
 
-@both
+@every
 async def test_bytes_that_are_no_message_are_an_invalid_argument_and_no_traceback(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,7 +214,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument_and_no_tracebac
     assert not [record for record in caplog.records if record.exc_info]
 
 
-@both
+@every
 async def test_cancelled_sessions_leave_nothing_in_the_log(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -205,13 +231,13 @@ async def test_cancelled_sessions_leave_nothing_in_the_log(
     assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
-@both
+@every
 async def test_a_stream_must_open_in_time(service: Service) -> None:
     async with serving(service, open_timeout_s=0.05) as server, asyncio.timeout(DEADLINE_S):
         assert await sent(service, server) is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-@both
+@every
 async def test_an_idle_session_ends_with_a_deadline(service: Service) -> None:
     async with connected(service, idle_ttl_s=0.1) as (server, client):
         stream, ended = await client.open(service.opening()), asyncio.Event()
@@ -222,7 +248,7 @@ async def test_an_idle_session_ends_with_a_deadline(service: Service) -> None:
         await eventually(lambda: server.stats()["sessions"] == server.stats()["streams"] == 0)
 
 
-@both
+@every
 async def test_draining_leaves_the_server_up_and_stop_may_be_repeated(service: Service) -> None:
     async with serving(service) as server:
         async with service.connect(f"127.0.0.1:{server.port}") as client:
@@ -245,7 +271,7 @@ async def test_draining_leaves_the_server_up_and_stop_may_be_repeated(service: S
             server.check_health()
 
 
-@both
+@every
 async def test_a_retired_client_keeps_its_channel_until_its_last_session_ends(
     service: Service,
 ) -> None:
@@ -258,7 +284,7 @@ async def test_a_retired_client_keeps_its_channel_until_its_last_session_ends(
         await eventually(lambda: client.channel.get_state() is grpc.ChannelConnectivity.SHUTDOWN)
 
 
-@both
+@every
 async def test_a_server_that_never_answers_open_is_given_up(service: Service) -> None:
     async def mute(client: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
         held.append(back)
@@ -275,7 +301,7 @@ async def test_a_server_that_never_answers_open_is_given_up(service: Service) ->
         back.close()
 
 
-@both
+@every
 async def test_health_says_no_while_the_model_loads(service: Service) -> None:
     loop = asyncio.get_running_loop()
     loading, loaded = asyncio.Event(), asyncio.Event()
@@ -298,7 +324,7 @@ async def test_health_says_no_while_the_model_loads(service: Service) -> None:
     await server.stop()
 
 
-@both
+@every
 async def test_a_port_in_use_is_an_error_that_names_it(service: Service) -> None:
     async with serving(service) as server:
         with pytest.raises(ConfigError, match=f"127.0.0.1:{server.port}"):

@@ -12,8 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from foredraft.errors import ConfigError, InvalidRequest, Unauthenticated
 from foredraft.rpc.token import token_in
-from foredraft.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2, verifier_pb2_grpc
-from tests.wire.test_rpc import DRAFTER, Service, both, serving
+from foredraft.v1 import (
+    denoiser_pb2,
+    denoiser_pb2_grpc,
+    drafter_pb2,
+    drafter_pb2_grpc,
+    verifier_pb2,
+    verifier_pb2_grpc,
+)
+from tests.wire.test_rpc import DENOISER, DRAFTER, Service, every, serving
 from verifier_service.drafters import Drafters
 
 TOKEN = "of sixteen and more"
@@ -32,7 +39,7 @@ async def decide(service: Service, port: int, token: str) -> None:
         await service.ask(stream)
 
 
-@both
+@every
 async def test_only_callers_with_the_token_may_open_a_session_or_ask_for_the_model(
     service: Service, token_file: Path
 ) -> None:
@@ -51,7 +58,7 @@ async def test_only_callers_with_the_token_may_open_a_session_or_ask_for_the_mod
         assert server.stats()["sessions"] == 0
 
 
-@both
+@every
 @pytest.mark.parametrize("writes", (True, False))
 async def test_a_stream_without_the_token_is_refused_after_its_first_message_or_a_second(
     service: Service, token_file: Path, writes: bool
@@ -72,6 +79,9 @@ def _info(service: Service, channel: grpc.aio.Channel) -> Any:
     if service is DRAFTER:
         drafter = drafter_pb2_grpc.DrafterServiceStub(channel)
         return drafter.DrafterInfo(drafter_pb2.DrafterInfoRequest())
+    if service is DENOISER:
+        denoiser = denoiser_pb2_grpc.DenoiserServiceStub(channel)
+        return denoiser.DenoiserInfo(denoiser_pb2.DenoiserInfoRequest())
     verifier = verifier_pb2_grpc.VerifierServiceStub(channel)
     return verifier.VerifierInfo(verifier_pb2.VerifierInfoRequest())
 

@@ -81,7 +81,7 @@ def graph(
 ) -> None:
     """Calibrate a block-diffusion model's draft graph, written beside its weights."""
     from denoiser_service.core.graph import RankedBy
-    from denoiser_service.core.next import Dynamic, Static
+    from foredraft.denoising import Dynamic, Static
     from training.block_dlm.graph import GraphRun, calibrate
 
     run = GraphRun(

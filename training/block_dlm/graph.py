@@ -18,8 +18,9 @@ from denoiser_service.core.graph_file import (
     StaticFields,
     to_json,
 )
-from denoiser_service.core.next import Rule, Static, Unmasking
+from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
+from foredraft.denoising import Static, Unmasking
 from foredraft.model_files import sha256
 from training.block_dlm.denoiser import TorchDenoiser
 from training.corpus.tokenizer import EOS_ID

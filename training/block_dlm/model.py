@@ -23,8 +23,6 @@ from training.embedded.target_model import (
     masked_attention,
 )
 
-MODEL_TYPE = "block_dlm"
-
 
 def visible(length: int, block_length: int) -> Tensor:
     """What each row of [clean | noised] attends to, bool [2 length, 2 length].
@@ -95,22 +93,17 @@ class BlockDLM(nn.Module):
 
 
 def export(network: TargetModel, folder: Path, block_length: int, mask_token: int) -> None:
-    """Writes the network as the target is written; config.json has block length and mask token."""
-    fields = {
-        "architectures": ["BlockDLM"],
-        "model_type": MODEL_TYPE,
-        "block_length": block_length,
-        "mask_token_id": mask_token,
-    }
-    export_target(network, folder, fields)
+    """Writes a checkpoint as the target is written, whose config.json has block_diffusion."""
+    found = {"block_length": block_length, "mask_token_id": mask_token}
+    export_target(network, folder, {"block_diffusion": found})
 
 
 def load(folder: Path) -> tuple[TargetModel, int, int]:
     """Reads an exported network, its block length and mask token.
 
-    Raises ValueError for a model of another type.
+    Raises ValueError for a model of another kind.
     """
-    config = json.loads((folder / "config.json").read_text())
-    if config.get("model_type") != MODEL_TYPE:
-        raise ValueError(f"model_type: {config.get('model_type')!r} is not {MODEL_TYPE!r}")
-    return load_target(folder), int(config["block_length"]), int(config["mask_token_id"])
+    found = json.loads((folder / "config.json").read_text()).get("block_diffusion")
+    if found is None:
+        raise ValueError(f"block_diffusion: {folder.name}'s config.json has none")
+    return load_target(folder), int(found["block_length"]), int(found["mask_token_id"])

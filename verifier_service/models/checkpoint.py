@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import AutoConfig
 
 from foredraft.errors import WeightsError
+from foredraft.limits import MAX_BLOCK_LENGTH
 from foredraft.model_files import eos_token_ids, expand_compressed, tokenizer_hash, weights_hash
 from foredraft.types import ModelInfo
 
@@ -56,6 +57,7 @@ def describe(
         features_width=features_width,
         eos_token_ids=tuple(i for i in eos_token_ids(config.model) if i < vocab_size),
         **_any_subset(checkpoint, vocab_size),
+        **_block_diffusion(checkpoint, vocab_size),
     )
 
 
@@ -73,6 +75,30 @@ def _any_subset(checkpoint: Any, vocab_size: int) -> dict[str, Any]:
     if windows(checkpoint):
         raise WeightsError("an any-subset model's layers must see the whole text")
     return {"mask_token_id": token, "any_subset": True}
+
+
+def _block_diffusion(checkpoint: Any, vocab_size: int) -> dict[str, Any]:
+    """Return what a block-diffusion model's configuration adds to its description.
+
+    It is a decoder's with "block_diffusion": {"block_length": L, "mask_token_id": of masked slots}.
+    """
+    found = getattr(checkpoint, "block_diffusion", None)
+    if found is None:
+        return {}
+    fields = found if isinstance(found, dict) else {}
+    length, token = fields.get("block_length"), fields.get("mask_token_id")
+    if type(token) is not int or not 0 <= token < vocab_size:
+        raise WeightsError(
+            "block_diffusion in config.json must have a mask_token_id of the vocabulary"
+        )
+    longest = min(MAX_BLOCK_LENGTH, longest_text(checkpoint))
+    if type(length) is not int or not 1 <= length <= longest:
+        raise WeightsError(
+            f"block_diffusion in config.json must have a block_length of 1 to {longest}"
+        )
+    if windows(checkpoint):
+        raise WeightsError("a block-diffusion model's layers must see the whole text")
+    return {"mask_token_id": token, "block_length": length}
 
 
 def longest_text(config: Any) -> int:

@@ -2,8 +2,8 @@
 
 The same text is fed in chunks of several sizes, as one prefill, and beside other sessions; draft
 trees are compared with their branches as paths; of any-subset models, prompts whose rows see each
-other are among it. Where every logit has the same bits each time,
-speculative and plain decoding cannot differ.
+other are among it, of block-diffusion models, blocks. Where every logit has the same bits each
+time, speculative and plain decoding cannot differ.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def measure(model: TargetModel) -> str:
             _beside_others(model, slots, texts, reference),
             _as_trees(model, slots[:_TREES], texts, rng),
             _after_prompts(model, slots, texts) if model.info.any_subset else 0.0,
+            _as_blocks(model, slots, texts) if model.info.block_length else 0.0,
         )
     finally:
         for taken in slots:
@@ -142,6 +143,22 @@ def _after_prompts(
         ]
         difference = max(difference, _difference(np.concatenate(rows), reference[prompt:]))
     return difference
+
+
+def _as_blocks(model: TargetModel, slots: Sequence[list[int]], texts: Sequence[list[int]]) -> float:
+    """Return how far a block's rows are from one pass's where it is alone or beside others."""
+    length = min(model.info.block_length, len(texts[0]) // 2)
+    ends = range(length, len(texts[0]) + 1, length)
+    blocks = [
+        [Segment(taken, end - length, text[end - length : end], length, (), length) for end in ends]
+        for taken, text in zip(slots, texts, strict=True)
+    ]
+    first, others = blocks[0], blocks[1:]
+    reference = model.forward(first)
+    alone = np.concatenate([model.forward([block]) for block in first])
+    neighbours = [other[0] for other in others]
+    beside = np.concatenate([model.forward([*neighbours, block])[-length:] for block in first])
+    return max(_difference(alone, reference), _difference(beside, reference))
 
 
 def _difference(a: Logits, b: Logits) -> float:

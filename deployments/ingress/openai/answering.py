@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from deployments.ingress.doors.tenant import KEY_NAME, group_of, salt_of
-from deployments.ingress.generations import Answering, Generations
+from deployments.ingress.generations import Answering, Decoding
 from deployments.ingress.openai.answer import Answer, BodyKind, ChoiceWriter
 from deployments.ingress.openai.fields import GenerationFields
 from deployments.ingress.stream.cadence import smoothed
@@ -39,7 +39,7 @@ class Prompt(NamedTuple):
 async def answer(
     request: GenerationFields,
     prompts: Sequence[Prompt],
-    generations: Generations,
+    generations: Decoding,
     kind: BodyKind,
     writer: Callable[[Prompt], ChoiceWriter],
     last_event: str | None = None,
@@ -147,7 +147,7 @@ def _mean(answer: CompletionBuffer) -> float:
 
 
 def answers_of(
-    request: GenerationFields, prompts: Sequence[Prompt], generations: Generations
+    request: GenerationFields, prompts: Sequence[Prompt], generations: Decoding
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
     groups = _groups(request.cache_salt or "")
@@ -168,7 +168,7 @@ def _answering(
     request: GenerationFields,
     prompt: Prompt,
     sample: int,
-    generations: Generations,
+    generations: Decoding,
     groups: tuple[str, ...],
 ) -> Answering:
     target, vocab_size = generations.target, generations.tokenizer.get_vocab_size()

@@ -16,8 +16,11 @@ from ray.exceptions import RayActorError
 from ray.serve.handle import DeploymentHandle
 from tokenizers import Tokenizer
 
+from denoiser_service.client import DenoiserClient
 from deployments.canary.routing import Place, Routing
 from deployments.config import ForedraftConfig
+from deployments.denoiser_pool import DenoiserPool
+from deployments.ingress.denoised import DenoisedGenerations, denoised
 from deployments.ingress.direct.places import Places
 from deployments.ingress.direct.server import DirectServer
 from deployments.ingress.doors import install as doors
@@ -70,6 +73,7 @@ class Ingress:
         drafters: DeploymentHandle,
         canaries: DeploymentHandle,
         verifiers: DeploymentHandle,
+        denoisers: DeploymentHandle | None = None,
     ) -> None:
         config = parse(ForedraftConfig, own_config())
         prepare_replica()
@@ -113,7 +117,20 @@ class Ingress:
             ),
             ended,
         )
-        self._handlers = handlers(self._generations, config.tokenizer_file)
+        # A second target, where one is configured.
+        self._denoised: DenoisedGenerations | None = None
+        if denoisers is not None and config.denoiser is not None:
+            self._handles["denoiser"] = denoisers
+            dialled = partial(DenoiserClient, transport=transport, **_dialling(config.denoiser))
+            self._denoised = denoised(
+                config.denoiser,
+                await denoisers.info.remote(),
+                PinnedReplicas(partial(choose_address, denoisers), dialled),
+                self._generations,
+                ended,
+            )
+        others = () if self._denoised is None else (self._denoised,)
+        self._handlers = handlers(self._generations, config.tokenizer_file, others)
         self._app = self._made()
         self._rpc = await self._listen(config.ingress.grpc)
         self._direct = await self._listen_directly(config.ingress)
@@ -146,6 +163,8 @@ class Ingress:
         self._generations.config = config.orchestrator
         self._routing.follow(config.drafter)
         self._generations.arms = self._routing.arms
+        if self._denoised is not None:
+            self._denoised.config = config.orchestrator
         self._metrics.watch(config.ingress.acceptance)
         self._drain_s = config.ingress.drain_s
 
@@ -206,11 +225,15 @@ class Ingress:
         if verifier is None:
             return None
         refusal = drafter and why_incompatible(drafter[0], verifier[0])
-        return {
+        described = {
             "instance": self._instance,
             "verifier": _described(*verifier),
             "drafter": drafter and _described(*drafter) | {"refused": refusal},
         }
+        if self._denoised is not None:
+            denoiser = await self._status("denoiser")
+            described["denoiser"] = denoiser and _described(*denoiser)
+        return described
 
     async def _status(self, service: str) -> tuple[ModelInfo, dict[str, float]] | None:
         call = self._handles[service].status.remote()
@@ -223,7 +246,7 @@ class Ingress:
         return found
 
 
-def _dialling(pool: DrafterPool | VerifierPool) -> dict[str, Any]:
+def _dialling(pool: DenoiserPool | DrafterPool | VerifierPool) -> dict[str, Any]:
     """Return how a pool's replicas are called."""
     return {"link": pool.link, "token": token_in(pool.service.token_file) or session_token()}
 

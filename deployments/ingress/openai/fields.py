@@ -148,6 +148,7 @@ class GenerationFields(BaseModel):
             return "structured_outputs" if self.structured_outputs else "response_format"
         own = {
             "max_new_tokens": "max_tokens",
+            "prefix": "prompt",
             "prefix length": "prompt",
             "layout.length": "max_tokens",
         }

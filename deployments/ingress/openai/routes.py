@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -11,7 +11,7 @@ from fastapi import FastAPI, Header
 from fastapi.responses import JSONResponse, Response
 
 from deployments.ingress.doors.body_limit import BodyLimit
-from deployments.ingress.generations import Generations
+from deployments.ingress.generations import Decoding, Generations
 from deployments.ingress.openai import errors
 from deployments.ingress.openai.chat.handler import Chat
 from deployments.ingress.openai.chat.request import ChatRequest
@@ -31,7 +31,10 @@ LastEvent = Annotated[str | None, Header(max_length=2048)]
 
 
 class Handlers(NamedTuple):
-    """What answers the routes of one model, whose tokenizer lies in tokenizer_file."""
+    """What answers the routes of one model, whose tokenizer lies in tokenizer_file.
+
+    others complete prompts with further models, by their names.
+    """
 
     tokenizer_file: Path
     generations: Generations
@@ -39,10 +42,15 @@ class Handlers(NamedTuple):
     completions: Completions
     chat: Chat
     tokens: Tokens
+    others: Mapping[str, Completions] = {}
 
 
-def handlers(generations: Generations, tokenizer_file: Path) -> Handlers:
+def handlers(
+    generations: Generations, tokenizer_file: Path, others: Sequence[Decoding] = ()
+) -> Handlers:
     """Return the handlers of a model whose tokenizer, with its chat template, lies there.
+
+    others are further models, which complete prompts and nothing else.
 
     Raise WeightsError for a chat template that cannot be read.
     """
@@ -50,26 +58,29 @@ def handlers(generations: Generations, tokenizer_file: Path) -> Handlers:
     template = read_chat_template(tokenizer_file.parent)
     chat = Chat(generations, prompts, template, spelling(tokenizer_file))
     completions, tokens = Completions(generations, prompts), Tokens(generations, prompts, chat)
-    return Handlers(tokenizer_file, generations, prompts, completions, chat, tokens)
+    further = {
+        other.name: Completions(other, Prompts(other.tokenizer, other.target.max_len))
+        for other in others
+    }
+    return Handlers(tokenizer_file, generations, prompts, completions, chat, tokens, further)
 
 
 def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | None]]) -> FastAPI:
     """Return the app of a model; health describes what serves, None while nothing does."""
-    name = by.generations.name
     app = FastAPI(title="Foredraft", version=__version__, responses=errors.RESPONSES)
     app.add_middleware(BodyLimit, most=MAX_BODY_BYTES)
     errors.install(app)
     description.install(app)
+    created = int(time.time())
     described = {
-        "id": name,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "foredraft",
+        each: {"id": each, "object": "model", "created": created, "owned_by": "foredraft"}
+        for each in (by.generations.name, *by.others)
     }
 
     @app.post("/v1/completions", responses=description.answering(answers.Completion))
     async def complete(request: CompletionRequest, last_event_id: LastEvent = None) -> Response:
-        return await by.completions.answer(request, last_event_id)
+        completions = by.others.get(request.model or "", by.completions)
+        return await completions.answer(request, last_event_id)
 
     @app.post("/v1/chat/completions", responses=description.answering(answers.ChatCompletion))
     async def converse(request: ChatRequest, last_event_id: LastEvent = None) -> Response:
@@ -85,13 +96,13 @@ def application(by: Handlers, health: Callable[[], Awaitable[dict[str, Any] | No
 
     @app.get("/v1/models", responses=description.answering(answers.Models))
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [described]}
+        return {"object": "list", "data": list(described.values())}
 
     @app.get("/v1/models/{asked:path}", responses=description.answering(answers.Model))
     async def model(asked: str) -> dict[str, Any]:
-        if asked != name:
+        if asked not in described:
             raise ModelNotFound(asked)
-        return described
+        return described[asked]
 
     @app.get("/version", responses=description.answering(answers.Release))
     async def release() -> dict[str, Any]:

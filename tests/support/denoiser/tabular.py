@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from denoiser_service.core.decode import speculative
-from denoiser_service.core.state import MASKED
 from denoiser_service.core.text import Text
+from foredraft.decoding.block_state import MASKED
 
 VOCAB, SLOTS = 3, 3
 TEXT = Text(prompt=(1, 0, 2, 1), max_tokens=7)

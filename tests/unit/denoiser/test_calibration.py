@@ -13,9 +13,10 @@ from denoiser_service.core.calibrate import Counts, choose, is_connected
 from denoiser_service.core.decode import GraphDrafting, speculative, vanilla
 from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy
 from denoiser_service.core.graph_file import CalibrationFields, from_json, hash_fields, to_json
-from denoiser_service.core.next import Dynamic, Rule, Static
-from denoiser_service.core.state import MASKED
+from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
+from foredraft.decoding.block_state import MASKED
+from foredraft.denoising import Dynamic, Static
 from foredraft.errors import ConfigError
 from foredraft.strict import parse
 from tests.support.denoiser.tabular import TEXT, Scripted, Tabular

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy, leads_to
-from denoiser_service.core.next import Dynamic, Rule, Static, next_state
+from denoiser_service.core.next import Rule, next_state
 from denoiser_service.core.prune import log_scores, prune
 from denoiser_service.core.ranks import Anchor, Ranks
-from denoiser_service.core.state import MASKED, is_full, num_filled
+from foredraft.decoding.block_state import MASKED, is_full, num_filled
+from foredraft.denoising import Dynamic, Static
 
 M = MASKED
 P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0.05]])

@@ -10,8 +10,9 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from denoiser_service.core.next import Dynamic, Rule, Static, keyed_noise, next_state
-from denoiser_service.core.state import MASKED, is_full
+from denoiser_service.core.next import Rule, keyed_noise, next_state
+from foredraft.decoding.block_state import MASKED, is_full
+from foredraft.denoising import Dynamic, Static
 from foredraft.noise.gumbel import gumbel_torch
 from foredraft.noise.streams import DENOISE, stream_key, substream
 from tests.support.denoiser.tabular import SLOTS, VOCAB, Tabular

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from denoiser_service.core.next import Dynamic, Rule, Static, keyed_noise, next_state
-from denoiser_service.core.state import MASKED, fill, hash_state, opened
+from denoiser_service.core.next import Rule, keyed_noise, next_state
+from foredraft.decoding.block_state import MASKED, fill, hash_state, opened
 from foredraft.decoding.prefix import extend_hash
+from foredraft.denoising import Dynamic, Static
 from foredraft.errors import CorruptModelOutput
 
 EMPTY = (MASKED,) * 3

@@ -11,11 +11,12 @@ import denoiser_service.core.decode as decode_module
 from denoiser_service.core.calibrate import Counts
 from denoiser_service.core.decode import GraphDrafting, speculative, vanilla
 from denoiser_service.core.graph import RankedBy
-from denoiser_service.core.next import Dynamic, Rule, Static
+from denoiser_service.core.next import Rule
 from denoiser_service.core.ranks import Ranks
-from denoiser_service.core.state import MASKED, extends, masked_slots
 from denoiser_service.core.text import Text
 from denoiser_service.core.walk import walk
+from foredraft.decoding.block_state import MASKED, extends, masked_slots
+from foredraft.denoising import Dynamic, Static
 from tests.support.denoiser.tabular import (
     TEXT,
     OfTheParent,

@@ -30,6 +30,12 @@ CLUSTER = Path(__file__).parents[3] / "cluster"
 ALERTS, DASHBOARD = CLUSTER / "prometheus/alerts.yaml", CLUSTER / "grafana/foredraft.json"
 # What has no panel: the orchestrators count the same, or nearly so.
 UNSEEN = {
+    "denoiser_calls_total",
+    "denoiser_drafts_total",
+    "denoiser_pass_seconds_total",
+    "denoiser_passes_total",
+    "denoiser_rows_total",
+    "denoiser_steps_total",
     "drafter_batches_total",
     "spec_decode_num_accepted_tokens_per_pos_total",
     "spec_decode_num_ngram_drafts_total",

@@ -64,7 +64,9 @@ def test_the_orchestrator_alone_needs_no_ray_and_no_grpc() -> None:
     assert not loaded_after_importing(names, unwanted)
 
 
-@pytest.mark.parametrize("module", ["session.session", "length.controllers", "run_ahead"])
+@pytest.mark.parametrize(
+    "module", ["session.session", "session.denoise", "length.controllers", "run_ahead"]
+)
 def test_the_state_machines_do_no_io(module: str) -> None:
     names = [f"orchestrator.{module}"]
     unwanted = {"asyncio", "ray", "grpc", "torch", "fastapi", "pydantic"}
@@ -79,6 +81,6 @@ def test_the_services_never_import_ray_or_each_other(service: str) -> None:
     assert not loaded_after_importing(modules(service), {"ray", other, "deployments"})
 
 
-@pytest.mark.parametrize("service", ["drafter_service", "verifier_service"])
+@pytest.mark.parametrize("service", ["denoiser_service", "drafter_service", "verifier_service"])
 def test_the_services_clients_never_import_torch(service: str) -> None:
     assert not loaded_after_importing([f"{service}.client"], {"torch", "transformers", "ray"})

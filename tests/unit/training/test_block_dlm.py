@@ -12,11 +12,14 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from denoiser_service.block_kv import BlockKv
 from denoiser_service.core.decode import GraphDrafting, speculative, vanilla
 from denoiser_service.core.graph_file import FILE_NAME, from_json
-from denoiser_service.core.next import Dynamic, Rule, Static
-from denoiser_service.core.state import MASKED
+from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
+from denoiser_service.evaluation import Evaluator, Part
+from foredraft.decoding.block_state import MASKED
+from foredraft.denoising import Dynamic, Static
 from foredraft_align.loop.log import StepLog
 from training.block_dlm.denoiser import TorchDenoiser
 from training.block_dlm.model import BlockAttention, BlockDLM, export, load, visible
@@ -32,6 +35,9 @@ from training.embedded.target_model import (
     grown,
     masked_attention,
 )
+from verifier_service.config import VerifierConfig
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.load import load_target
 
 SHAPE = TargetShape(vocab=64, hidden=32, layers=2, heads=2, intermediate=48, max_positions=128)
 L = 4
@@ -127,8 +133,19 @@ def test_an_exported_network_is_read_back(folder: Path, tmp_path: Path) -> None:
     export(started(folder / "target", 2), tmp_path, L, MASK_ID)
     network, block_length, mask = load(tmp_path)
     assert (len(network.layers), block_length, mask) == (2, L, MASK_ID)
-    with pytest.raises(ValueError, match="model_type"):
+    with pytest.raises(ValueError, match="block_diffusion"):
         load(folder / "target")
+
+
+def test_an_exported_network_is_served_as_it_was_trained(folder: Path, tmp_path: Path) -> None:
+    export(started(folder / "target", 2), tmp_path, L, MASK_ID)
+    model = load_target(VerifierConfig(model=tmp_path, dtype="fp32"))
+    prefix, state = tuple(range(10, 22)), (40, MASKED, MASKED, 41)
+    tables = BlockKv(model, KvBlocks(model.pool, block_tokens=64, max_sessions=1))
+    tables.open(1, 16, 0)
+    [[served]], _ = Evaluator(model, tables, MASK_ID)([Part(1, prefix, 0, 12, [state])])
+    [trained] = TorchDenoiser.of_folder(tmp_path).evaluate(prefix, [state])
+    np.testing.assert_allclose(served, trained, atol=1e-3)
 
 
 def test_texts_are_a_function_of_the_step(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.responses import Response
 
-from deployments.ingress.generations import Generations
+from deployments.ingress.generations import Decoding
 from deployments.ingress.openai.answer import BodyKind, ChoiceWriter
 from deployments.ingress.openai.answering import Prompt, answer
 from deployments.ingress.openai.completions.choice import CompletionChoice
@@ -20,7 +20,7 @@ _KIND = BodyKind("cmpl", "text_completion", "text_completion")
 class Completions:
     """Continues prompts, and fills texts' holes."""
 
-    def __init__(self, generations: Generations, prompts: Prompts) -> None:
+    def __init__(self, generations: Decoding, prompts: Prompts) -> None:
         self._generations, self._prompts = generations, prompts
 
     async def answer(self, request: CompletionRequest, last_event: str | None = None) -> Response:

@@ -74,14 +74,17 @@ class CompletionRequest(GenerationFields):
             if value:
                 raise InvalidRequest(f"{name} goes without infill", param=name)
 
-    def field_of(self, param: str | None) -> str | None:
-        if self.infill is not None and param in ("layout.length", "layout.given", "prefix length"):
-            return "infill"
-        return super().field_of(param)
-
     @property
     def candidates(self) -> int:
         return self.best_of or self.samples
+
+    def field_of(self, param: str | None) -> str | None:
+        # Candidates are ranked by their logprobs.
+        if param == "logprobs" and self.logprobs is None:
+            return "best_of"
+        if self.infill is not None and param in ("layout.length", "layout.given", "prefix length"):
+            return "infill"
+        return super().field_of(param)
 
     def length(self, prompt_tokens: int, max_len: int) -> int:
         # The verifier scores a prompt in its first round, which has a token.

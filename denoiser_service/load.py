@@ -1,0 +1,90 @@
+"""From a configuration to a running engine: weights, measured numerics, the draft graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from functools import partial
+
+from denoiser_service.config import DenoiserConfig
+from denoiser_service.core.decode import GraphDrafting
+from denoiser_service.core.graph_file import FILE_NAME, from_json
+from denoiser_service.core.next import Rule
+from denoiser_service.core.port import Drafting
+from denoiser_service.core.ranks import Anchor
+from denoiser_service.engine import DenoiserEngine, MakeDrafting
+from foredraft.decoding.block_state import State
+from foredraft.errors import ConfigError
+from verifier_service.kv.block_table import KvBlocks
+from verifier_service.load import load_target, prepare_threads
+from verifier_service.models import numerics
+from verifier_service.models.paged import warm_up
+
+log = logging.getLogger(__name__)
+
+
+def load_engine(config: DenoiserConfig) -> DenoiserEngine:
+    """Return the engine, loaded and measured; call it in the thread that will run it.
+
+    Raise WeightsError or ConfigError.
+    """
+    started = time.monotonic()
+    target = config.target()
+    prepare_threads(target)
+    model = load_target(target)
+    if not model.info.block_length:
+        raise ConfigError("the model is no block-diffusion model", param="model")
+    drafting = load_drafting(config)
+    measured = numerics.measure(model)
+    if config.numerics == "exact":
+        numerics.require_exact(measured, dtype=config.dtype)
+    warm_up(model, model.batches(min(config.row_budget, model.info.max_len)))
+    model.info = dataclasses.replace(model.info, numerics=measured)
+    kv = KvBlocks(
+        model.pool,
+        block_tokens=config.block_tokens,
+        max_sessions=config.max_sessions,
+        share_factor=config.kv_share_factor,
+    )
+    engine = DenoiserEngine(
+        model,
+        kv,
+        drafting,
+        row_budget=config.row_budget,
+        prefill_rows=config.prefill_rows,
+        most_drafts=config.most_drafts,
+    )
+    log.info(
+        "target %s ready in %.1f s: blocks of %d, %s on %s, numerics %s",
+        model.info.name,
+        time.monotonic() - started,
+        model.info.block_length,
+        config.dtype,
+        config.device,
+        measured,
+    )
+    return engine
+
+
+def load_drafting(config: DenoiserConfig) -> MakeDrafting:
+    """Return what drafts by the graph beside the weights, or drafts nothing where there is none.
+
+    Raise ConfigError for a file that is no graph.
+    """
+    file = config.model / FILE_NAME
+    if not file.is_file():
+        log.info("no %s: nothing is drafted", FILE_NAME)
+        return no_drafting
+    graph, _, name = from_json(file.read_text())
+    log.info("draft graph of %d nodes, %s", len(graph.nodes), name[:12])
+    return partial(GraphDrafting, graph)
+
+
+def no_drafting(rule: Rule, budget: int) -> Drafting:
+    """Return what drafts nothing."""
+    return _nothing
+
+
+def _nothing(anchor: Anchor) -> tuple[State, ...]:
+    return ()

@@ -1,0 +1,77 @@
+"""Answers of a diffusion target through the ingress's generations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from deployments.config import model_path
+from deployments.denoiser_pool import DenoiserPool
+from deployments.ingress.denoised import DenoisedGenerations
+from deployments.ingress.generations import Answering
+from deployments.ingress.stream.ended import Ended
+from deployments.ingress.stream.sse import Stops
+from deployments.ingress.stream.stopping import Stopping
+from foredraft.errors import InvalidRequest
+from foredraft.strict import parse
+from foredraft.types import Acceptance, SamplingParams
+from orchestrator.config import OrchestratorConfig
+from orchestrator.request import GenerationRequest
+from tests.support.denoiser.paged import InProcess
+
+TOKENIZER = Tokenizer.from_file(str(Path(model_path("models/embedded/tokenizer/tokenizer.json"))))
+CONFIG = OrchestratorConfig()
+
+
+def generations(port: InProcess, ended: list[tuple[int, Ended]]) -> DenoisedGenerations:
+    given = {"service": {"model": "/m"}, "drafts": 2, "decoding": {"calls": 1}}
+    pool = parse(DenoiserPool, given)
+
+    def count(prompt_tokens: int, what: Ended) -> None:
+        ended.append((prompt_tokens, what))
+
+    return DenoisedGenerations(
+        "blocks", port.model, TOKENIZER, CONFIG, pool, port, Stopping(), count
+    )
+
+
+def answering(**changes: Any) -> Answering:
+    request = GenerationRequest("s", (1, 0), SamplingParams(), 9, **changes)
+    return Answering(request, Stops())
+
+
+async def test_an_answer_is_counted_at_its_end() -> None:
+    port = InProcess()
+    ended: list[tuple[int, Ended]] = []
+    found = [each async for each in generations(port, ended).deltas([answering()], CONFIG)]
+    assert sum(len(delta.tokens) for _, delta in found) == 9
+    [(prompt_tokens, what)] = ended
+    assert (prompt_tokens, what.tokens, what.finish) == (2, 9, "length")
+    assert found[-1][1].finish_reason == "length" and port.closed == 1
+
+
+async def test_a_client_that_leaves_frees_its_session_at_once() -> None:
+    port = InProcess()
+    ended: list[tuple[int, Ended]] = []
+    stream = generations(port, ended).deltas([answering()], CONFIG)
+    await anext(stream)
+    await stream.aclose()
+    assert port.closed == 1 and not port.engine.kv.used_tokens
+    assert ended[0][1].finish is None
+
+
+async def test_what_is_refused_opens_nothing() -> None:
+    port = InProcess()
+    made = generations(port, [])
+    other = CONFIG.model_copy(update={"acceptance": Acceptance.REJECTION})
+    for config, answer, field in (
+        (other, answering(), "speculative.acceptance"),
+        (CONFIG, answering(logprobs=0), "logprobs"),
+    ):
+        with pytest.raises(InvalidRequest) as refused:
+            await anext(made.deltas([answer], config))
+        assert refused.value.param == field
+    assert port.closed == 0 and not port.engine.kv.sessions
