@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from bench.assd.table import Figure
 from bench.assd.texts import Masked
 from bench.assd.ways import served
 from bench.papers.inference.bootstrap import estimate, quotient
+from bench.papers.inference.figure import Figure
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.layout import with_hole
 from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bench.assd.ways import PRINTED, Filled, Way
 from bench.papers.inference.bootstrap import Estimate, difference, estimate, quotient
+from bench.papers.inference.figure import Figure
 from bench.papers.inference.verdicts import Evidence, Sides, Verdict, verdicts
 from foredraft.repetition import repetition
 
@@ -25,19 +26,6 @@ class Sample:
     beside: Filled
     nats: float
     entropy: float
-
-
-class Figure(NamedTuple):
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, found: Estimate, scale: Callable[[float], float] = float) -> Figure:
-        """Return an estimate, written in another scale."""
-        return cls(scale(found.value), *(scale(end) for end in found.interval))
 
 
 class Row(NamedTuple):
@@ -148,18 +136,14 @@ def as_markdown(rows: Sequence[Row]) -> str:
             f"{each.temperature:g}",
             str(each.k or "-"),
             same,
-            _text(each.tokens_per_iteration),
-            _text(each.calls_share, 3),
+            each.tokens_per_iteration.text(),
+            each.calls_share.text(3),
             f"{each.auxiliary_share:.2f}",
-            _text(each.speedup) + "x",
-            _text(each.perplexity, 1),
-            _text(each.entropy),
+            each.speedup.text() + "x",
+            each.perplexity.text(1),
+            each.entropy.text(),
             f"{each.repetition:.0%}",
             each.alike,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _text(figure: Figure, digits: int = 2) -> str:
-    return f"{figure.value:.{digits}f} ({figure.low:.{digits}f} to {figure.high:.{digits}f})"

@@ -291,13 +291,40 @@ def assd(
     )
     embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
     say = partial(typer.echo, err=True)
-    tokenizer = embedded.parent / "tokenizer" / "tokenizer.json"
-    rows, infill = measure(model, embedded, plan, tokenizer, say)
+    rows, infill = measure(model, embedded, plan, _embedded_tokenizer(), say)
     found = summary(rows, plan.k) | {
         "rows": [each._asdict() for each in rows],
         "infill": [each._asdict() for each in infill],
     }
     _report("assd", f"{as_ways(rows)}\n{as_holes(infill)}", found, json_file)
+
+
+@app.command()
+def spiffy(
+    model: Annotated[Path, typer.Option(help="Folder of a block-diffusion target, with a graph.")],
+    quick: Annotated[bool, typer.Option(help="Fewer prompts and numbers of drafts.")] = False,
+    prompts: Annotated[int | None, typer.Option(min=1, help="Held-out prompts.")] = None,
+    sessions: Annotated[int, typer.Option(min=1, max=64, help="Texts at once.")] = 1,
+    development: Annotated[
+        bool, typer.Option("--development", help="Prompts that settings are tried on.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Where to write the rows.")
+    ] = None,
+) -> None:
+    """Measure a diffusion target with and without draft graphs, beside static unmasking."""
+    from bench.spiffy.run import QUICK as QUICK_PROMPTS
+    from bench.spiffy.run import SpiffyPlan, measure
+    from bench.spiffy.table import as_markdown as as_unmaskings
+
+    plan = QUICK_PROMPTS if quick else SpiffyPlan()
+    plan = replace(
+        plan, prompts=prompts or plan.prompts, sessions=sessions, development=development
+    )
+    say = partial(typer.echo, err=True)
+    rows = measure(model, plan, _embedded_tokenizer(), say)
+    found = {"rows": [each._asdict() for each in rows]}
+    _report("spiffy", as_unmaskings(rows), found, json_file)
 
 
 @app.command()
@@ -326,6 +353,12 @@ def papers(
         plan = replace(plan, pair=f"_{config.stem}")
     args = read(config).application.args
     asyncio.run(run(args, plan, out, _machine(), typer.echo, only, resume))
+
+
+def _embedded_tokenizer() -> Path:
+    """Return the tokenizer of the embedded pair and of what is trained beside it."""
+    embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
+    return embedded.parent / "tokenizer" / "tokenizer.json"
 
 
 def _report(name: str, table: str, found: dict[str, Any], json_file: Path | None) -> None:

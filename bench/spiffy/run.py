@@ -1,0 +1,88 @@
+"""`foredraft bench spiffy`: a diffusion target with draft graphs, beside its plain unmasking."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from bench.spiffy.table import Row, Sample, row
+from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, Way, denoise
+from denoiser_service.config import DenoiserConfig
+from denoiser_service.engine import DenoiserEngine
+from denoiser_service.load import load_engine
+from foredraft.types import SamplingParams
+from foredraft_cli.prompts.held_out import rows as held_out
+from foredraft_cli.prompts.held_out import spread
+
+TEMPERATURES = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SpiffyPlan:
+    """Prompts, the tokens after each, and how many are denoised at once."""
+
+    prompts: int = 60
+    prompt_tokens: int = 64
+    max_tokens: int = 64
+    sessions: int = 1
+    drafts: tuple[int, ...] = (1, 2, 3)
+    static: bool = True
+    development: bool = False
+
+    @property
+    def ways(self) -> list[Way]:
+        """Each unmasking, without drafts and with each number of them."""
+        plain = [ONE_BY_ONE, DYNAMIC] if self.static else [DYNAMIC]
+        return [way._replace(drafts=count) for way in plain for count in (0, *self.drafts)]
+
+
+QUICK = SpiffyPlan(prompts=8, drafts=(1, 3))
+
+
+def measure(
+    model: Path, plan: SpiffyPlan, tokenizer: Path, say: Callable[[str], None]
+) -> list[Row]:
+    """Denoise after the prompts in each way, in turn, and return the rows."""
+    engine = load_engine(DenoiserConfig(model=model, numerics="exact", threads=2))
+    groups = _groups(plan, Tokenizer.from_file(str(tokenizer)))
+    found = []
+    for temperature in TEMPERATURES:
+        samples: defaultdict[Way, list[Sample]] = defaultdict(list)
+        for number, (module, prompts) in enumerate(groups):
+            ran = _denoised(engine, plan, prompts, number, temperature)
+            for way, each in ran.items():
+                samples[way].append(Sample(module, each, ran[way.vanilla], ran[DYNAMIC]))
+            say(f"T {temperature:g}: {number + 1} of {len(groups)}")
+        block = engine.info.block_length
+        found += [row(way, block, temperature, samples[way]) for way in plan.ways]
+    return found
+
+
+def _denoised(
+    engine: DenoiserEngine,
+    plan: SpiffyPlan,
+    prompts: list[tuple[int, ...]],
+    number: int,
+    temperature: float,
+) -> dict[Way, Denoised]:
+    """Denoise one group in each way, beginning with another one for each group."""
+    first = number % len(plan.ways)
+    sampling = [SamplingParams(temperature, seed=1000 * number + at) for at in range(len(prompts))]
+    return {
+        way: denoise(engine, prompts, way, sampling, plan.max_tokens)
+        for way in (*plan.ways[first:], *plan.ways[:first])
+    }
+
+
+def _groups(plan: SpiffyPlan, tokenizer: Tokenizer) -> list[tuple[str, list[tuple[int, ...]]]]:
+    """Return prompts that are denoised at once, with the module of the first."""
+    found = []
+    for each in spread(held_out(plan.development), plan.prompts):
+        tokens = tokenizer.encode(each["text"], add_special_tokens=False).ids
+        found.append((each["module"], tuple(tokens[: plan.prompt_tokens])))
+    parts = [found[at : at + plan.sessions] for at in range(0, len(found), plan.sessions)]
+    return [(part[0][0], [prompt for _, prompt in part]) for part in parts]

@@ -1,0 +1,95 @@
+"""Figures of the ways of denoising, with intervals over modules. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bench.papers.inference.bootstrap import Estimate, estimate, quotient
+from bench.papers.inference.figure import Figure
+from bench.spiffy.ways import Denoised, Way
+from foredraft.repetition import repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Texts denoised in one way, by the same unmasking without drafts, and by dynamic unmasking."""
+
+    module: str
+    found: Denoised
+    vanilla: Denoised
+    dynamic: Denoised
+
+
+class Row(NamedTuple):
+    """One way at one temperature.
+
+    calls_divided is by how much drafts divide the calls of the same unmasking; speed is tokens per
+    second against dynamic unmasking without drafts; beside_model is the time of drafting, pruning
+    and the walk as a share of the model's.
+    """
+
+    block: int
+    way: str
+    drafts: int
+    temperature: float
+    texts: int
+    identical: float
+    tokens_per_call: Figure
+    calls_divided: Figure
+    speed: Figure
+    beside_model: Figure
+    calls_within_steps: bool
+    repetition: float
+
+
+def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> Row:
+    """Return a way's figures."""
+
+    def per(parts: Callable[[Sample], tuple[float, float]]) -> Estimate:
+        return estimate([(s.module, parts(s)) for s in samples], quotient)
+
+    texts = [text for s in samples for text in s.found.texts]
+    same = [
+        one == two for s in samples for one, two in zip(s.found.texts, s.vanilla.texts, strict=True)
+    ]
+    return Row(
+        block,
+        way.name,
+        way.drafts,
+        temperature,
+        len(texts),
+        sum(same) / len(same),
+        Figure.of(per(lambda s: (sum(map(len, s.found.texts)), s.found.calls))),
+        Figure.of(per(lambda s: (s.vanilla.calls, s.found.calls))),
+        Figure.of(per(lambda s: (math.log(s.dynamic.seconds / s.found.seconds), 1.0)), math.exp),
+        Figure.of(per(lambda s: (s.found.seconds - s.found.model_s, s.found.model_s))),
+        all(s.found.calls <= s.found.steps for s in samples),
+        sum(map(repetition, texts)) / len(texts),
+    )
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return the rows as a table."""
+    head = (
+        "| L | unmasking | D* | T | identical | tokens / call | calls divided by | speed | "
+        "beside the model | repetition |"
+    )
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|"]
+    for each in rows:
+        cells = (
+            str(each.block),
+            each.way,
+            str(each.drafts),
+            f"{each.temperature:g}",
+            f"{each.identical:.0%}",
+            each.tokens_per_call.text(),
+            each.calls_divided.text(),
+            f"{each.speed.text()}x",
+            each.beside_model.text(3),
+            f"{each.repetition:.0%}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
