@@ -99,14 +99,14 @@ async def _events(
 ) -> AsyncGenerator[Event, None]:
     session, stats = DenoiseSession(opened), StatsAccumulator()
     started = before = clock()
-    compute_us = number = 0
+    compute_us = calls = number = 0
     async with aclosing(denoise(session, port, config, clock)) as answers:
         async for tokens, answer in answers:
-            compute_us += answer.timings.compute_us
+            compute_us, calls = compute_us + answer.timings.compute_us, calls + answer.calls
             if not tokens:
                 continue
             now = clock()
-            timings = Timings(0, compute_us, answer.timings.batch_rows)
+            timings = Timings(0, compute_us, answer.timings.batch_rows, calls)
             round_stats = RoundStats(
                 number, 0, 0, began_s=before - started, verify_s=now - before,
                 verify_timings=timings,
@@ -114,6 +114,6 @@ async def _events(
             committed = tuple(Committed(token, Origin.PLAIN) for token in tokens)
             stats.add(committed, round_stats)
             yield StepEvent(committed, round_stats)
-            before, compute_us, number = now, 0, number + 1
+            before, compute_us, calls, number = now, 0, 0, number + 1
     assert session.finish is not None
     yield Summary(session.finish, stats.report(clock() - started, 0, 0))

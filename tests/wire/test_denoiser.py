@@ -33,6 +33,7 @@ from foredraft.errors import (
 )
 from foredraft.v1 import denoiser_pb2, denoiser_pb2_grpc
 from orchestrator.config import DenoisingConfig, RetryConfig
+from orchestrator.drive.denoised_events import denoised_events
 from orchestrator.drive.denoising import denoise
 from orchestrator.session.denoise import DenoiseSession
 from tests.support.denoiser.paged import PagedTable, advance, make_engine, opening
@@ -335,3 +336,14 @@ async def test_what_is_streamed_is_the_filled_beginning_of_the_block():
             filled = takewhile(lambda token: token != MASKED, event.answer.block)
             assert found == (*committed, *filled)[1:9]
         assert found == plain(request)
+
+
+async def test_the_report_counts_every_call_of_the_model():
+    request = opening((1,), 20, temperature=1.0)
+    async with running() as (server, client):
+        events = [each async for each in denoised_events(request, Replicas(client), CONFIG)]
+        *steps, summary = [each for each in events if each is not None]
+        tokens = tuple(each.token for step in steps for each in step.tokens)
+        assert tokens == plain(request)
+        # Some calls bring no token that is final.
+        assert summary.report.target_passes == server.stats()["calls"] > len(steps)
