@@ -13,16 +13,23 @@ from typing import Any
 import pytest
 import yaml
 
+from denoiser_service.client import DenoiserClient
+from denoiser_service.config import DenoiserConfig
+from denoiser_service.server import serve as serve_denoiser
 from deployments.config import ServeFile, model_path
 from deployments.serve.cluster import RunningCluster
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve as serve_drafter
 from foredraft.client import CompletionClient
+from foredraft.decoding.block_state import hash_state, opened
+from foredraft.decoding.prefix import hash_prefix
+from foredraft.denoising import Advance, DenoiseOpen, Dynamic
 from foredraft.strict import parse
-from foredraft.types import SamplingParams
+from foredraft.types import Base, SamplingParams
 from foredraft_simulator.scenario.scenario import read_scenario
 from foredraft_simulator.simulate import simulate
 from foredraft_simulator.traces.arrival import Arrival
+from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
 from verifier_service.server import serve as serve_verifier
 
@@ -119,6 +126,23 @@ async def test_an_orchestrator_of_ones_own_gives_the_servers_tokens(
     answer = await expected(client, SamplingParams(0.8, seed=1), 48)
     assert token_ids == answer.tokens
     assert answer.text in out
+
+
+async def test_a_denoiser_of_ones_own_is_served(tmp_path: Path) -> None:
+    model = write_tiny(tmp_path, block_diffusion={"block_length": 8, "mask_token_id": 1})
+    values = yaml.safe_load((EXAMPLES / "denoiser.yaml").read_text())
+    server = await serve_denoiser(parse(DenoiserConfig, values | {"model": model, "port": 0}))
+    client = DenoiserClient(f"127.0.0.1:{server.port}")
+    try:
+        stream = await client.open(DenoiseOpen("s", (2, 3, 4), SamplingParams(), 5, Dynamic()))
+        assert stream.model.block_length == 8
+        named = hash_state(hash_prefix(()), 0, opened((2, 3, 4), 8))
+        answer = await stream.advance(Advance(Base("s", 0, 0, named), 8))
+        assert answer.committed[:3] == (2, 3, 4) and len(answer.committed) == 8
+        assert not answer.block
+    finally:
+        await client.close()
+        await server.stop()
 
 
 def test_the_qwen_configuration_is_valid() -> None:
