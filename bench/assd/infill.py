@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from bench.assd.rounds import decide
 from bench.assd.texts import Masked
 from bench.assd.ways import served
 from bench.papers.inference.bootstrap import estimate, quotient
 from bench.papers.inference.figure import Figure
-from foredraft.decoding.prefix import hash_prefix
 from foredraft.layout import with_hole
-from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import SamplingParams, VerifyOpen
 from foredraft_cli.prompts.held_out import rows
 from verifier_service.targets.engine import VerifierEngine
 
@@ -124,11 +124,7 @@ class Filler:
         tokens: list[int] = []
         handle = engine.open(VerifyOpen("ar", prompt, SamplingParams(), count, 0))
         while len(tokens) < count:
-            known = (*prompt, *tokens)
-            engine.submit(handle, Round(Base("ar", len(tokens), len(known), hash_prefix(known))))
-            told = [each.result for each in engine.step() if isinstance(each.result, Verdict)]
-            for verdict in told:
-                tokens += verdict.next_tokens
+            tokens += decide(engine, handle, "ar", (*prompt, *tokens)).next_tokens
             if str(self._tokenizer.decode(tokens)).count("\n") >= lines:
                 break
         engine.close(handle)

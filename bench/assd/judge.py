@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from foredraft.decoding.prefix import hash_prefix
+from bench.assd.rounds import decide
 from foredraft.layout import Layout
-from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import SamplingParams, VerifyOpen
 from verifier_service.targets.engine import VerifierEngine
 
 
@@ -33,12 +33,9 @@ class Judge:
             "judge", tokens, SamplingParams(), 1, 0, logprobs=0, prompt_logprobs=True
         )
         handle = engine.open(request)
-        engine.submit(handle, Round(Base("judge", 0, len(tokens), hash_prefix(tokens))))
-        told: Verdict | None = None
-        while told is None:
-            told = next((o.result for o in engine.step() if isinstance(o.result, Verdict)), None)
+        verdict = decide(engine, handle, "judge", tokens)
         engine.close(handle)
-        logprobs = [each.logprob for each in told.prompt_logprobs]
+        logprobs = [each.logprob for each in verdict.prompt_logprobs]
         return -sum(logprobs) / len(logprobs)
 
 

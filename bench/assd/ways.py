@@ -11,10 +11,10 @@ from bench.assd.algorithm_1 import KeyedChance, rejection
 from bench.assd.bigram import Bigrams
 from bench.assd.paged import PagedJoint
 from bench.assd.port import Decoded, sequential
+from bench.assd.rounds import decide
 from bench.assd.texts import Masked
-from foredraft.decoding.prefix import hash_prefix
 from foredraft.limits import MAX_PLAIN_STEPS
-from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import SamplingParams, VerifyOpen
 from verifier_service.targets.engine import VerifierEngine
 
 
@@ -90,20 +90,11 @@ def served(engine: VerifierEngine, text: Masked, sampling: SamplingParams, k: in
     request = VerifyOpen(
         "bench", text.given, sampling, length - given, 0, layout=text.layout, self_draft=k
     )
-    handle, tokens, passes, rounds = engine.open(request), list(text.given), 0, 0
+    handle, tokens, passes = engine.open(request), list(text.given), 0
     while len(tokens) < length:
-        base = Base("bench", rounds, len(tokens), hash_prefix(tokens))
-        engine.submit(handle, Round(base, plain_steps=min(MAX_PLAIN_STEPS, length - len(tokens))))
-        verdict = _verdict(engine)
+        steps = min(MAX_PLAIN_STEPS, length - len(tokens))
+        verdict = decide(engine, handle, "bench", tokens, steps)
         tokens += verdict.next_tokens
         passes += verdict.timings.passes
-        rounds += 1
     engine.close(handle)
     return Decoded(tuple(tokens[given:]), passes, passes)
-
-
-def _verdict(engine: VerifierEngine) -> Verdict:
-    while True:
-        for outcome in engine.step():
-            assert isinstance(outcome.result, Verdict)
-            return outcome.result

@@ -40,7 +40,11 @@ def test_both_models_fill_the_same_tasks(tmp_path: Path) -> None:
         write_tiny(tmp_path / "any", any_subset={"mask_token_id": 1}, **size),
         write_tiny(tmp_path / "ar", **size),
     ]
-    engines = [load_engine(VerifierConfig(model=each, kv_tokens=4096)) for each in folders]
+    # Prompts of the second one are read in several passes.
+    engines = [
+        load_engine(VerifierConfig(model=each, kv_tokens=4096, row_budget=rows, prefill_rows=8))
+        for each, rows in zip(folders, (256, 8), strict=True)
+    ]
     found = Filler(tokenizer, *engines).quality("line", tasks(1, 4))
     assert [each.model for each in found] == ["any-subset", "left context alone"]
     assert found[0].tasks == found[1].tasks > 0

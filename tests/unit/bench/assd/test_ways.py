@@ -50,7 +50,9 @@ def test_all_exact_ways_write_the_same_text(engine: VerifierEngine, temperature:
 
 def test_a_text_is_judged_by_position(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = write_tiny(tmp_path_factory.mktemp("judge"))
-    judge = Judge(load_engine(VerifierConfig(model=folder, kv_tokens=4096)))
+    # The text is read in several passes.
+    settings = VerifierConfig(model=folder, kv_tokens=4096, row_budget=8, prefill_rows=8)
+    judge = Judge(load_engine(settings))
     ordered = [*TEXT.given, *range(30, 50)]
     text = by_position(LAYOUT, ordered)
     assert text[:8] == [7, 30, 31, 32, 33, 8, 9, 34] and text[20] == 10
