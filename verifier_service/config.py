@@ -111,3 +111,9 @@ class VerifierConfig(ServiceConfig):
         ge=1,
         description="Rows of a forward pass that are reserved for waiting prefills.",
     )
+    plain_round_ms: float = Field(
+        default=250.0,
+        gt=0,
+        description="Time of forward passes after which a plain round ends with the tokens that it "
+        "has, in milliseconds: under load it keeps streams from pausing for all of its tokens.",
+    )

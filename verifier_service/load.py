@@ -107,6 +107,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         kv,
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
+        plain_round_s=config.plain_round_ms / 1000,
         argmax=best_argmax(),
         choice=choice,
         grammars=_grammars(config, model),

@@ -57,6 +57,7 @@ class VerifierEngine:
         *,
         row_budget: int = 256,
         prefill_rows: int = 64,
+        plain_round_s: float = 0.25,
         argmax: GumbelArgmax = gumbel_argmax,
         choice: Choice = choose,
         grammars: Grammars | None = None,
@@ -67,6 +68,7 @@ class VerifierEngine:
         self._kv = kv
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
+        self._plain_round_s = plain_round_s
         self._argmax, self._choose = argmax, choice
         self._grammars = grammars or NoGrammars()
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
@@ -149,6 +151,7 @@ class VerifierEngine:
             streams=streams,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
+            plain_round_s=self._plain_round_s,
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
@@ -41,6 +42,8 @@ class Session:
     tokens: list[int]
     prefix_hash: int
     processors: LogitsProcessors
+    # The time of passes after which a plain round ends, with at least a token.
+    plain_round_s: float = inf
     self_draft: SelfDraft = field(default_factory=NoSelfDraft)
     # How many top logprobs accompany each committed token; None: no logprobs.
     logprobs: int | None = None
@@ -333,9 +336,10 @@ class Session:
         return verdict
 
     def _continues(self, pending: Pending, token: int) -> bool:
-        """True while a plain round has steps left, a place for them, and no stop token."""
+        """True while a plain round has steps, time and a place left, and no stop token."""
         return (
             len(pending.emitted) < pending.asked.plain_steps
+            and pending.compute_s < self.plain_round_s
             and token not in self.stop_token_ids
             and len(self.tokens) < self.commit_limit
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -60,6 +61,15 @@ def test_plain_steps_end_at_a_stop_token_and_at_the_limit():
     assert verdict_of(engine, handle, after).next_tokens == (7, 8)
     with pytest.raises(InvalidRequest, match="max_new_tokens"):
         engine.submit(handle, round_after(range(1, 9), number=2))
+
+
+def test_a_plain_round_ends_when_its_passes_took_long():
+    ticks = itertools.count()
+    engine = make_engine(clock=lambda: 0.1 * next(ticks), plain_round_s=0.25)
+    handle = engine.open(opening((1, 2, 3), new=20))
+    assert verdict_of(engine, handle, round_after((1, 2, 3), steps=9)).next_tokens == (4, 5, 6)
+    after = round_after(range(1, 7), number=1, steps=2)
+    assert verdict_of(engine, handle, after).next_tokens == (7, 8)
 
 
 @pytest.mark.parametrize(
