@@ -30,6 +30,10 @@ class Client(Protocol[Request, Stream]):
     """A gRPC client of one replica."""
 
     @property
+    def num_sessions(self) -> int:
+        """How many of its sessions are open."""
+
+    @property
     def lost(self) -> bool:
         """Whether there was a connection and is none."""
 
@@ -46,7 +50,8 @@ class PinnedReplicas(Generic[Req, Str]):
     choose returns the address of a replica; connect makes its client.
 
     A replica that is gone or full is passed over up to three times, and one that is gone is avoided
-    for some seconds while there are others. One channel per address is shared by all sessions.
+    for some seconds while there are others. Of two that Serve picks, the less used one is taken.
+    One channel per address is shared by all sessions.
     """
 
     def __init__(
@@ -96,9 +101,26 @@ class PinnedReplicas(Generic[Req, Str]):
         for _ in range(_PICKS):
             address = await self._choose()
             if address not in full and address not in self._lost:
-                return address
+                return await self._less_used(address, full)
             picked.add(address)
         return min(picked, key=lambda each: (each in full, self._lost.get(each, now)))
+
+    async def _less_used(self, address: str, full: set[str]) -> str:
+        """Return the address, or another pick of Serve's where we have fewer open sessions.
+
+        Serve sees none of them. Picks at random alone leave replicas unequally busy; the better one
+        of two does not (Mitzenmacher, "The Power of Two Choices", 2001).
+        """
+        if self._clients.keys() <= {address}:
+            return address
+        other = await self._choose()
+        if other in full or other in self._lost:
+            return address
+        return min(address, other, key=self._num_sessions)
+
+    def _num_sessions(self, address: str) -> int:
+        client = self._clients.get(address)
+        return 0 if client is None else client.num_sessions
 
     def _avoid(self, address: str, client: Client[Req, Str]) -> None:
         """Leave a replica alone for a while, and connect anew after that."""

@@ -132,6 +132,11 @@ class ServiceClient(Generic[S]):
         self._unused.set()
 
     @property
+    def num_sessions(self) -> int:
+        """How many of its sessions are open, or being opened."""
+        return self._streams
+
+    @property
     def lost(self) -> bool:
         """Whether there was a connection and is none; that to a peer that stalls is lost in 1.4 s.
 

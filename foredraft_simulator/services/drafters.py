@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from drafter_service.batcher import Proposals
@@ -45,8 +46,15 @@ class DrafterReplica:
 class SimulatedDraftStream:
     """A DraftStream over a link; its replica can be reached by verifiers, too."""
 
-    def __init__(self, replica: DrafterReplica, there: Channel, back: Channel) -> None:
+    def __init__(
+        self,
+        replica: DrafterReplica,
+        there: Channel,
+        back: Channel,
+        ended: Callable[[SimulatedDraftStream], None],
+    ) -> None:
         self._replica, self._there, self._back = replica, there, back
+        self._ended = ended
         self._handle = -1
         self.address = replica.address
 
@@ -85,6 +93,7 @@ class SimulatedDraftStream:
 
     async def close(self) -> None:
         """End the session on the drafter; never raises."""
+        self._ended(self)
         self._there.send(partial(self._replica.engine.close, self._handle))
 
 
@@ -95,6 +104,12 @@ class SimulatedDrafterClient:
         self, replica: DrafterReplica | None, network: Network, host: Host = IDLE_HOST
     ) -> None:
         self._replica, self._network, self._host = replica, network, host
+        self._streams: set[SimulatedDraftStream] = set()
+
+    @property
+    def num_sessions(self) -> int:
+        """How many of its sessions are open."""
+        return len(self._streams)
 
     @property
     def lost(self) -> bool:
@@ -107,8 +122,9 @@ class SimulatedDrafterClient:
         if self._replica is None or self._replica.engine.lost:
             await there.cross()
             raise Unavailable("no drafter at this address")
-        stream = SimulatedDraftStream(self._replica, there, back)
+        stream = SimulatedDraftStream(self._replica, there, back, self._streams.discard)
         await stream.start(request)
+        self._streams.add(stream)
         return stream
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 from foredraft.errors import InvalidRequest, Unavailable
@@ -51,8 +52,15 @@ class VerifierReplica:
 class SimulatedVerifyStream:
     """A VerifyStream and a LeaseStream over a link."""
 
-    def __init__(self, replica: VerifierReplica, there: Channel, back: Channel) -> None:
+    def __init__(
+        self,
+        replica: VerifierReplica,
+        there: Channel,
+        back: Channel,
+        ended: Callable[[SimulatedVerifyStream], None],
+    ) -> None:
         self._replica, self._there, self._back = replica, there, back
+        self._ended = ended
         self._handle = -1
         self._led: asyncio.Queue[LedRound | LeaseEnded | BaseException] = asyncio.Queue()
         self.model = replica.info
@@ -106,6 +114,7 @@ class SimulatedVerifyStream:
 
     async def close(self) -> None:
         """End the session on the verifier; never raises."""
+        self._ended(self)
         await self._there.cross()
         self._end()
         await self._lease.close()
@@ -129,6 +138,12 @@ class SimulatedVerifierClient:
         self, replica: VerifierReplica | None, network: Network, host: Host = IDLE_HOST
     ) -> None:
         self._replica, self._network, self._host = replica, network, host
+        self._streams: set[SimulatedVerifyStream] = set()
+
+    @property
+    def num_sessions(self) -> int:
+        """How many of its sessions are open."""
+        return len(self._streams)
 
     @property
     def lost(self) -> bool:
@@ -141,8 +156,9 @@ class SimulatedVerifierClient:
         if self._replica is None or self._replica.engine.lost:
             await there.cross()
             raise Unavailable("no verifier at this address")
-        stream = SimulatedVerifyStream(self._replica, there, back)
+        stream = SimulatedVerifyStream(self._replica, there, back, self._streams.discard)
         await stream.start(request)
+        self._streams.add(stream)
         return stream
 
     def retire(self) -> None:

@@ -19,6 +19,7 @@ class Cluster:
         self.retired: list[str] = []
         self.opens: list[str] = []
         self.stalled: set[str] = set()
+        self.sessions: dict[str, int] = {}
         self.now = 0.0
 
     def replicas(self) -> PinnedReplicas[str, str]:
@@ -31,6 +32,10 @@ class Cluster:
 class Client:
     def __init__(self, cluster: Cluster, address: str) -> None:
         self.cluster, self.address = cluster, address
+
+    @property
+    def num_sessions(self) -> int:
+        return self.cluster.sessions.get(self.address, 0)
 
     @property
     def lost(self) -> bool:
@@ -103,3 +108,11 @@ async def test_of_replicas_that_were_all_lost_the_first_one_may_be_back() -> Non
         cluster.stalled = {lost}
         cluster.now += 1
         assert await replicas.open("s") == f"s on {other}"
+
+
+async def test_of_two_replicas_the_less_used_one_is_taken() -> None:
+    cluster = Cluster(["a", "b", "b", "a", "b"])
+    replicas = cluster.replicas()
+    assert [await replicas.open("s") for _ in range(2)] == ["s on a", "s on b"]
+    cluster.sessions = {"a": 2, "b": 1}
+    assert await replicas.open("s") == "s on b"
