@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from denoiser_service.admission import check_open
 from denoiser_service.block_kv import BlockKv
-from denoiser_service.core.next import Logits, Rule
+from denoiser_service.core.draws import Draws, Logits
+from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Drafting
 from denoiser_service.core.walk import walk
 from denoiser_service.evaluation import Evaluator, Part
@@ -67,6 +68,7 @@ class DenoiserEngine:
         row_budget: int = 256,
         prefill_rows: int = 64,
         most_drafts: int = 8,
+        draws: Draws | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Raise ConfigError for a model without blocks, or one whose blocks the KV's cut apart."""
@@ -82,7 +84,7 @@ class DenoiserEngine:
         self._length = info.block_length
         self._tables = BlockKv(model, kv)
         self._evaluate = Evaluator(model, self._tables, info.mask_token_id)
-        self._drafting = drafting
+        self._drafting, self._draws = drafting, draws or Draws()
         self._row_budget, self._prefill_rows = row_budget, prefill_rows
         self._most_drafts = most_drafts
         self._clock = clock
@@ -117,7 +119,7 @@ class DenoiserEngine:
         self._tables.open(handle, rows, request.max_drafts, request.cache_salt, request.groups)
         self._opened = handle
         sampling = request.sampling
-        rule = Rule(request.unmasking, sampling.temperature, sampling.seed)
+        rule = Rule(request.unmasking, sampling.temperature, sampling.seed, self._draws)
         drafting = self._drafting(rule, request.max_drafts)
         self._sessions[handle] = Session(
             request, rule, drafting, self._length, self.info.vocab_size

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from denoiser_service.block_kv import BlockKv
-from denoiser_service.core.next import Logits
+from denoiser_service.core.draws import Logits
 from foredraft.decoding.block_state import MASKED, State
 from verifier_service.models.port import Segment, TargetModel
 

@@ -7,6 +7,7 @@ import logging
 import time
 from functools import partial
 
+from denoiser_service.chosen_draws import ChosenDraws
 from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.decode import GraphDrafting
 from denoiser_service.core.graph_file import FILE_NAME, from_json
@@ -19,6 +20,7 @@ from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target, prepare_threads
 from verifier_service.models import numerics
+from verifier_service.models.compiled.sampling import best_choice
 from verifier_service.models.paged import warm_up
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ def load_engine(config: DenoiserConfig) -> DenoiserEngine:
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,
+        draws=ChosenDraws(best_choice()),
     )
     log.info(
         "target %s ready in %.1f s: blocks of %d, %s on %s, numerics %s",

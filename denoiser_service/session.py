@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from denoiser_service.core.next import Logits, Rule
+from denoiser_service.core.draws import Logits
+from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Drafting
 from denoiser_service.core.ranks import Anchor
 from denoiser_service.core.text import Text

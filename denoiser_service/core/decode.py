@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from denoiser_service.core.draws import Logits
 from denoiser_service.core.graph import DraftGraph
-from denoiser_service.core.next import Logits, Rule
+from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Denoiser, Drafting
 from denoiser_service.core.prune import prune
 from denoiser_service.core.ranks import Anchor, Ranks

@@ -7,34 +7,14 @@ was evaluated ahead of time is left for the same next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from denoiser_service.core.draws import Draws, Floats, Ints, Logits, Step
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 from foredraft.denoising import Static, Unmasking
 from foredraft.errors import CorruptModelOutput
-from foredraft.noise.gumbel import gumbel
-from foredraft.noise.streams import DENOISE, substream
-
-Floats = npt.NDArray[np.float64]
-Logits = npt.NDArray[np.float32]
-"""[L, vocabulary] of one state; -inf for what must not be drawn, the mask token among it."""
-
-
-StepNoise = Callable[[int, int, npt.NDArray[np.int64], int], Floats]
-"""(seed, filled slots, positions [n], vocabulary) -> Gumbel noise [n, vocabulary]"""
-
-
-def keyed_noise(seed: int, filled: int, positions: npt.NDArray[np.int64], vocab: int) -> Floats:
-    """Return the noise [n, vocabulary] of positions in the text, for the step from `filled` slots.
-
-    A block has each number of filled slots at most once, so every step's draws are fresh. Keyed by
-    position alone, a slot that was not filled would be drawn again with the noise that left it out.
-    """
-    return gumbel(substream(seed, DENOISE, filled), positions, np.arange(vocab, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +24,41 @@ class Rule:
     unmasking: Unmasking
     temperature: float = 0.0
     seed: int = 0
-    noise: StepNoise = keyed_noise
+    draws: Draws = field(default_factory=Draws)
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < np.inf:
             raise ValueError(f"temperature: {self.temperature} is not a finite number from 0 on")
 
-    def scores(self, log_p: Floats, filled: int, positions: npt.NDArray[np.int64]) -> Floats:
-        """Return what a step from `filled` slots on takes each row's maximum of, for log p [n, V].
-
-        Gumbel-max: the maximum of log p/T + g is a draw from p^(1/T), normalised.
-        """
+    def tokens(self, logits: Logits, filled: int, positions: Ints) -> Ints:
+        """Return the token of each row [n, V] in a step from `filled` slots on."""
         if self.temperature == 0:
-            return log_p
-        noise = self.noise(self.seed, filled, positions, log_p.shape[1])
-        return log_p / self.temperature + noise
+            highest: Ints = logits.argmax(axis=1)
+            return highest
+        return self.draws.tokens(logits, self._step(filled), positions)
+
+    def scores(self, logits: Logits, filled: int, positions: Ints) -> Floats:
+        """Return what `tokens` takes each row's maximum of, [n, V]."""
+        if self.temperature == 0:
+            return logits.astype(np.float64)
+        return self.draws.scores(logits, self._step(filled), positions)
+
+    def _step(self, filled: int) -> Step:
+        return Step(self.temperature, self.seed, filled)
 
 
-def log_probs(logits: Logits) -> Floats:
-    """Return log p of rows [n, V] in float64; raise CorruptModelOutput if they are not finite."""
-    rows = logits.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        highest = rows.max(axis=1, keepdims=True, initial=-np.inf)
+def log_normalisers(logits: Logits) -> Floats:
+    """Return the logarithm of each row's sum of exponentials, [n].
+
+    Raise CorruptModelOutput if rows are not finite where they are highest.
+    """
+    highest = logits.max(axis=1, initial=-np.inf)
     if not np.isfinite(highest).all():
         raise CorruptModelOutput("the model's logits are not finite")
-    rows -= highest
-    normalised: Floats = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
-    return normalised
+    # In float32, the model's own precision, and a third of the time; the sums in float64.
+    mass = np.exp(logits - highest[:, None]).sum(axis=1, dtype=np.float64)
+    found: Floats = highest + np.log(mass)
+    return found
 
 
 def next_state(state: State, logits: Logits, rule: Rule, start: int) -> State:
@@ -85,10 +73,10 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> State:
         raise ValueError("state: the block is full")
     if logits.ndim != 2 or len(logits) != len(state):
         raise CorruptModelOutput(f"logits of shape {logits.shape} for {len(state)} slots")
-    log_p = log_probs(logits[slots])
-    positions = start + np.array(slots, dtype=np.int64)
-    tokens = rule.scores(log_p, num_filled(state), positions).argmax(axis=1)
-    confidence = log_p[np.arange(len(slots)), tokens]
+    rows = logits[slots]
+    normalisers = log_normalisers(rows)
+    tokens = rule.tokens(rows, num_filled(state), start + np.array(slots, dtype=np.int64))
+    confidence = rows[np.arange(len(slots)), tokens] - normalisers
     chosen = most_confident(confidence, rule.unmasking)
     return fill(state, {slots[row]: int(tokens[row]) for row in chosen})
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from denoiser_service.core.draws import Floats, Ints, Logits
 from denoiser_service.core.graph import Candidate, Formula, RankedBy
-from denoiser_service.core.next import Floats, Logits, Rule, log_probs
+from denoiser_service.core.next import Rule, log_normalisers
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 
 
@@ -34,37 +35,51 @@ class Draft(NamedTuple):
     log_p: tuple[float, ...]
 
 
+class _Ranked(NamedTuple):
+    """After so many tokens: what each masked slot draws, and its rows in the order of Eq. 8."""
+
+    drawn: Ints
+    order: list[int]
+
+
 class Ranks:
     """The candidates of one anchor, ranked once for each step's noise."""
 
     def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy) -> None:
-        self._anchor, self._rule = anchor, rule
-        self._noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
+        self._state = anchor.state
+        noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
+        self._rule = rule if noisy else Rule(rule.unmasking)
+        self._noisy = noisy
         self._slots = masked_slots(anchor.state)
-        self._log_p = log_probs(anchor.logits[self._slots])
-        self._ranked: dict[int, tuple[Floats, list[int]]] = {}
+        self._positions = anchor.start + np.array(self._slots, dtype=np.int64)
+        self._logits = anchor.logits[self._slots]
+        self._normalisers = log_normalisers(self._logits)
+        self._ranked: dict[int, _Ranked] = {}
 
-    def _at(self, after: int) -> tuple[Floats, list[int]]:
-        """Return scores [masked slots, V] and rows in the order of Eq. 8, after so many tokens."""
+    def _at(self, after: int) -> _Ranked:
         if after not in self._ranked:
-            scores = self._log_p
-            if self._noisy:
-                positions = self._anchor.start + np.array(self._slots, dtype=np.int64)
-                filled = num_filled(self._anchor.state) + after
-                scores = self._rule.scores(self._log_p, filled, positions)
-            confidence = self._log_p[np.arange(len(scores)), scores.argmax(axis=1)]
+            filled = num_filled(self._state) + after
+            drawn = self._rule.tokens(self._logits, filled, self._positions)
+            confidence = self._logits[np.arange(len(drawn)), drawn] - self._normalisers
             order = np.argsort(-confidence, kind="stable")
-            self._ranked[after] = scores, [int(row) for row in order]
+            self._ranked[after] = _Ranked(drawn, [int(row) for row in order])
         return self._ranked[after]
+
+    def _scores(self, row: int, after: int) -> Floats:
+        """Return what one slot draws the maximum of, [V]."""
+        only = slice(row, row + 1)
+        filled = num_filled(self._state) + after
+        scores: Floats = self._rule.scores(self._logits[only], filled, self._positions[only])[0]
+        return scores
 
     def candidate(self, slot: int, token: int, after: int) -> Candidate:
         """Return the ranks (Eq. 10, 11) of a slot's token that is filled after so many others."""
         after = after if self._noisy else 0
-        scores, order = self._at(after)
         row = self._slots.index(slot)
-        own = scores[row, token]
-        higher = int((scores[row] > own).sum() + (scores[row, :token] == own).sum())
-        return Candidate(order.index(row) + 1, higher + 1, after)
+        scores = self._scores(row, after)
+        own = scores[token]
+        higher = int((scores > own).sum() + (scores[:token] == own).sum())
+        return Candidate(self._at(after).order.index(row) + 1, higher + 1, after)
 
     def draft(self, formula: Formula) -> Draft | None:
         """Return the anchor's state with a formula's tokens (Eq. 9).
@@ -74,20 +89,26 @@ class Ranks:
         tokens: dict[int, int] = {}
         log_p: list[float] = []
         for candidate in sorted(formula):
-            scores, order = self._at(candidate.after if self._noisy else 0)
-            if candidate.position > len(order) or candidate.vocabulary > scores.shape[1]:
+            ranked = self._at(candidate.after if self._noisy else 0)
+            if candidate.position > len(ranked.order):
                 return None
-            row = order[candidate.position - 1]
-            token = _ranked_token(scores[row], candidate.vocabulary)
-            if self._slots[row] in tokens or np.isneginf(self._log_p[row, token]):
+            row = ranked.order[candidate.position - 1]
+            token = self._token(row, candidate)
+            if token is None or self._slots[row] in tokens:
                 return None
             tokens[self._slots[row]] = token
-            log_p.append(float(self._log_p[row, token]))
-        return Draft(fill(self._anchor.state, tokens), tuple(log_p))
+            log_p.append(float(self._logits[row, token] - self._normalisers[row]))
+        return Draft(fill(self._state, tokens), tuple(log_p))
 
-
-def _ranked_token(scores: Floats, rank: int) -> int:
-    """Return the token with this rank, from 1, in scores [V]; equal scores rank by token."""
-    if rank == 1:
-        return int(scores.argmax())
-    return int(np.argsort(-scores, kind="stable")[rank - 1])
+    def _token(self, row: int, candidate: Candidate) -> int | None:
+        """Return the token with a candidate's rank in a row, None where it has no probability."""
+        after = candidate.after if self._noisy else 0
+        if candidate.vocabulary == 1:
+            return int(self._at(after).drawn[row])
+        if candidate.vocabulary > self._logits.shape[1]:
+            return None
+        scores = self._scores(row, after)
+        for _ in range(candidate.vocabulary - 1):
+            scores[scores.argmax()] = -np.inf
+        token = int(scores.argmax())
+        return None if np.isneginf(scores[token]) else token

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from denoiser_service.core.next import Logits
+from denoiser_service.core.draws import Logits
 from denoiser_service.core.walk import Walk
 from foredraft.decoding.block_state import State
 

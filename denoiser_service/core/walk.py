@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from denoiser_service.core.next import Logits, Rule, next_state
+from denoiser_service.core.draws import Logits
+from denoiser_service.core.next import Rule, next_state
 from foredraft.decoding.block_state import MASKED, State, extends, is_full
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from denoiser_service.core.next import Logits
+from denoiser_service.core.draws import Logits
 from foredraft.decoding.block_state import MASKED, State
 from training.block_dlm.model import load, visible
 from training.embedded.target_model import NEVER, TargetModel, masked_attention

@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from denoiser_service.core.next import Rule, keyed_noise, next_state
+from denoiser_service.core.draws import Draws, Step, keyed_noise
+from denoiser_service.core.next import Rule, next_state
 from foredraft.decoding.block_state import MASKED, is_full
 from foredraft.denoising import Dynamic, Static
 from foredraft.noise.gumbel import gumbel_torch
@@ -63,8 +64,9 @@ def p_value(unmasking, temperature, noise):
     """Chi-square of 100,000 seeds' blocks, with noise(seed, filled) -> [slots, V]."""
     table = {}
     found: Counter = Counter()
+    draws = Draws(lambda step, at, _: noise(step.seed, step.filled)[at])
     for seed in range(TRIALS):
-        rule = Rule(unmasking, temperature, seed, lambda s, c, at, _: noise(s, c)[at])
+        rule = Rule(unmasking, temperature, seed, draws)
         state = (MASKED,) * SLOTS
         while not is_full(state):
             if state not in table:
@@ -82,7 +84,7 @@ def p_value(unmasking, temperature, noise):
 
 def test_the_table_of_noise_is_the_keyed_noise(noise):
     for seed, filled in product((0, 17, TRIALS - 1), range(SLOTS)):
-        own = keyed_noise(seed, filled, np.arange(SLOTS), VOCAB)
+        own = keyed_noise(Step(1.0, seed, filled), np.arange(SLOTS), VOCAB)
         assert np.array_equal(own, noise[seed, filled])
 
 

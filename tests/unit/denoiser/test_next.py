@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from denoiser_service.core.next import Rule, keyed_noise, next_state
+from denoiser_service.chosen_draws import ChosenDraws
+from denoiser_service.core.draws import Draws, Step, keyed_noise
+from denoiser_service.core.next import Rule, next_state
 from foredraft.decoding.block_state import MASKED, fill, hash_state, opened
 from foredraft.decoding.prefix import extend_hash
 from foredraft.denoising import Dynamic, Static
 from foredraft.errors import CorruptModelOutput
+from verifier_service.models.compiled.sampling import best_choice
 
 EMPTY = (MASKED,) * 3
 
@@ -37,11 +40,11 @@ def test_dynamic_unmasking_fills_what_is_sure_and_at_least_one():
 def test_confidence_is_that_of_the_drawn_token_whatever_the_temperature():
     """The noise draws slot 0's least likely token, so that slot 2 is filled first."""
 
-    def noise(seed, filled, positions, vocab):
+    def noise(step, positions, vocab):
         return np.array([[50.0, 0, 0], [0, 0, 0], [0, 0, 0]])
 
     rows = logits([-5, 5, 0], [0, 0.1, 0], [0, 0, 1])
-    assert next_state(EMPTY, rows, Rule(Static(1), 1.0, 0, noise), 0) == (MASKED, MASKED, 2)
+    assert next_state(EMPTY, rows, Rule(Static(1), 1.0, 0, Draws(noise)), 0) == (MASKED, MASKED, 2)
 
 
 def test_what_has_no_probability_is_never_drawn():
@@ -52,11 +55,22 @@ def test_what_has_no_probability_is_never_drawn():
 
 def test_noise_depends_on_seed_position_and_filled_slots():
     at = np.array([5, 6])
-    own = keyed_noise(3, 1, at, 4)
+    own = keyed_noise(Step(1.0, 3, 1), at, 4)
     assert own.shape == (2, 4) and not np.isin(own[0], own[1]).any()
-    for other in (keyed_noise(4, 1, at, 4), keyed_noise(3, 2, at, 4), keyed_noise(3, 1, at + 2, 4)):
+    for seed, filled, places in ((4, 1, at), (3, 2, at), (3, 1, at + 2)):
+        other = keyed_noise(Step(1.0, seed, filled), places, 4)
         assert not np.isin(other, own).any()
-    assert np.array_equal(keyed_noise(3, 1, at[1:], 4), own[1:])
+    assert np.array_equal(keyed_noise(Step(1.0, 3, 1), at[1:], 4), own[1:])
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_what_chooses_a_verifiers_tokens_draws_the_same(temperature):
+    rng, draws = np.random.default_rng(7), ChosenDraws(best_choice())
+    for seed in range(50):
+        rows = rng.normal(0, 3, (8, 700)).astype(np.float32)
+        rows[:, rng.integers(0, 700, 300)] = -np.inf
+        step, at = Step(temperature, seed, seed % 8), np.arange(40, 48)
+        assert np.array_equal(draws.tokens(rows, step, at), Draws().tokens(rows, step, at))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

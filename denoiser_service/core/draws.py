@@ -1,0 +1,61 @@
+"""What the rows of a step draw: temperature, and noise keyed by the number of filled slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from foredraft.noise.gumbel import gumbel
+from foredraft.noise.streams import DENOISE, substream
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float32]
+"""[L, vocabulary] of one state; -inf for what must not be drawn, the mask token among it."""
+
+
+class Step(NamedTuple):
+    """A step's randomness: a temperature above 0, a seed, and how many slots were filled before.
+
+    A block has each number of filled slots at most once, so every step's draws are fresh. Keyed by
+    position alone, a slot that was not filled would be drawn again with the noise that left it out.
+    """
+
+    temperature: float
+    seed: int
+    filled: int
+
+    @property
+    def noise_seed(self) -> int:
+        """The seed of the step's own noise."""
+        return substream(self.seed, DENOISE, self.filled)
+
+
+StepNoise = Callable[[Step, Ints, int], Floats]
+"""(step, positions [n] in the text, vocabulary) -> Gumbel noise [n, vocabulary]"""
+
+
+def keyed_noise(step: Step, positions: Ints, vocab: int) -> Floats:
+    """Return the noise [n, vocabulary] of positions in the text."""
+    return gumbel(step.noise_seed, positions, np.arange(vocab, dtype=np.int64))
+
+
+class Draws:
+    """Gumbel-max: the maximum of logits/T + g is a draw from p^(1/T), normalised."""
+
+    def __init__(self, noise: StepNoise = keyed_noise) -> None:
+        self._noise = noise
+
+    def scores(self, logits: Logits, step: Step, positions: Ints) -> Floats:
+        """Return what each row [n, V] takes the maximum of; ties go to the lowest token."""
+        highest = logits.max(axis=1, keepdims=True).astype(np.float64)
+        scaled: Floats = (logits - highest) / step.temperature
+        return scaled + self._noise(step, positions, logits.shape[1])
+
+    def tokens(self, logits: Logits, step: Step, positions: Ints) -> Ints:
+        """Return the token that each row [n, V] draws."""
+        tokens: Ints = self.scores(logits, step, positions).argmax(axis=1)
+        return tokens
