@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from denoiser_service.admission import check_open
@@ -17,14 +18,17 @@ from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Drafting
 from denoiser_service.core.walk import walk
 from denoiser_service.evaluation import Evaluator, Part
+from denoiser_service.market import Market
 from denoiser_service.schedule import Granted, schedule
 from denoiser_service.session import Session
 from foredraft.decoding.block_state import State
 from foredraft.denoising import Advance, Advanced, DenoiseOpen
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, InvalidRequest
+from foredraft.limits import MAX_STATES
 from foredraft.types import ModelInfo
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
+from verifier_service.schedule.pricing import Pricing, Unpriced
 
 MakeDrafting = Callable[[Rule, int], Drafting]
 """(rule, D*) -> what drafts states for a session"""
@@ -68,10 +72,16 @@ class DenoiserEngine:
         row_budget: int = 256,
         prefill_rows: int = 64,
         most_drafts: int = 8,
+        useful_drafts: int = MAX_STATES,
         draws: Draws | None = None,
+        pricing: Pricing | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Raise ConfigError for a model without blocks, or one whose blocks the KV's cut apart."""
+        """Raise ConfigError for a model without blocks, or one whose blocks the KV's cut apart.
+
+        A session that asks for more than most_drafts is refused; one that asks for more than
+        useful_drafts, all that are ever made in a call, gets no KV blocks for the rest.
+        """
         info = model.info
         if not info.block_length or info.mask_token_id is None:
             raise ConfigError("the model is no block-diffusion model", param="model")
@@ -86,8 +96,9 @@ class DenoiserEngine:
         self._evaluate = Evaluator(model, self._tables, info.mask_token_id)
         self._drafting, self._draws = drafting, draws or Draws()
         self._row_budget, self._prefill_rows = row_budget, prefill_rows
-        self._most_drafts = most_drafts
+        self._most_drafts, self._useful_drafts = most_drafts, useful_drafts
         self._clock = clock
+        self._market = Market(pricing or Unpriced(), self._length, prefill_rows, clock())
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._opened = 0
@@ -115,6 +126,7 @@ class DenoiserEngine:
         Raise InvalidRequest naming the field, or Overloaded.
         """
         rows = check_open(request, self.info, self._most_drafts)
+        request = replace(request, max_drafts=min(request.max_drafts, self._useful_drafts))
         handle = self._opened + 1
         self._tables.open(handle, rows, request.max_drafts, request.cache_salt, request.groups)
         self._opened = handle
@@ -147,12 +159,17 @@ class DenoiserEngine:
     def step(self) -> list[Outcome]:
         """Make one call of what is wanted and return the advances that ended with it."""
         outcomes, self._answered = self._answered, []
+        self._market.buy(self._sessions)
         parts = [self._part(each) for each in self._schedule()]
         if not parts:
             return outcomes
         started = self._clock()
         found, rows = self._evaluate(parts)
-        seconds = self._clock() - started
+        ended = self._clock()
+        seconds = ended - started
+        context = sum(len(part.states) * part.end for part in parts)
+        segments = sum(len(part.states) + (part.end > part.cached) for part in parts)
+        self._market.called(rows, context, segments, started, ended)
         self.counts.called(rows, seconds, drafts=sum(max(0, len(p.states) - 1) for p in parts))
         for part, logits in zip(parts, found, strict=True):
             # A served session goes to the end of the queue.

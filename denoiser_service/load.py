@@ -5,31 +5,35 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from functools import partial
 
 from denoiser_service.chosen_draws import ChosenDraws
 from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.decode import GraphDrafting
+from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.graph_file import FILE_NAME, from_json
-from denoiser_service.core.next import Rule
-from denoiser_service.core.port import Drafting
-from denoiser_service.core.ranks import Anchor
-from denoiser_service.engine import DenoiserEngine, MakeDrafting
-from foredraft.decoding.block_state import State
+from denoiser_service.engine import DenoiserEngine
 from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target, prepare_threads
 from verifier_service.models import numerics
 from verifier_service.models.compiled.sampling import best_choice
+from verifier_service.models.measured_costs import measure_costs
 from verifier_service.models.paged import warm_up
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.pricing import Priced, Pricing
 
 log = logging.getLogger(__name__)
 
 
-def load_engine(config: DenoiserConfig) -> DenoiserEngine:
+def load_engine(
+    config: DenoiserConfig, priced: Callable[[PassCosts], Pricing] = Priced
+) -> DenoiserEngine:
     """Return the engine, loaded and measured; call it in the thread that will run it.
 
-    Raise WeightsError or ConfigError.
+    priced makes what buys drafts of what the model's passes cost. Raise WeightsError or
+    ConfigError.
     """
     started = time.monotonic()
     target = config.target()
@@ -37,7 +41,7 @@ def load_engine(config: DenoiserConfig) -> DenoiserEngine:
     model = load_target(target)
     if not model.info.block_length:
         raise ConfigError("the model is no block-diffusion model", param="model")
-    drafting = load_drafting(config)
+    graph = load_graph(config)
     measured = numerics.measure(model)
     if config.numerics == "exact":
         numerics.require_exact(measured, dtype=config.dtype)
@@ -49,14 +53,18 @@ def load_engine(config: DenoiserConfig) -> DenoiserEngine:
         max_sessions=config.max_sessions,
         share_factor=config.kv_share_factor,
     )
+    choice = best_choice()
+    costs = measure_costs(model, choice, config.row_budget, time.perf_counter)
     engine = DenoiserEngine(
         model,
         kv,
-        drafting,
+        partial(GraphDrafting, graph),
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,
-        draws=ChosenDraws(best_choice()),
+        useful_drafts=len(graph.nodes),
+        draws=ChosenDraws(choice),
+        pricing=priced(costs),
     )
     log.info(
         "target %s ready in %.1f s: blocks of %d, %s on %s, numerics %s",
@@ -70,24 +78,15 @@ def load_engine(config: DenoiserConfig) -> DenoiserEngine:
     return engine
 
 
-def load_drafting(config: DenoiserConfig) -> MakeDrafting:
-    """Return what drafts by the graph beside the weights, or drafts nothing where there is none.
+def load_graph(config: DenoiserConfig) -> DraftGraph:
+    """Return the graph beside the weights, or one without nodes, which drafts nothing.
 
     Raise ConfigError for a file that is no graph.
     """
     file = config.model / FILE_NAME
     if not file.is_file():
         log.info("no %s: nothing is drafted", FILE_NAME)
-        return no_drafting
+        return DraftGraph(())
     graph, _, name = from_json(file.read_text())
     log.info("draft graph of %d nodes, %s", len(graph.nodes), name[:12])
-    return partial(GraphDrafting, graph)
-
-
-def no_drafting(rule: Rule, budget: int) -> Drafting:
-    """Return what drafts nothing."""
-    return _nothing
-
-
-def _nothing(anchor: Anchor) -> tuple[State, ...]:
-    return ()
+    return graph

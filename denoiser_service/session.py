@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from denoiser_service.core.draws import Logits
 from denoiser_service.core.next import Rule
-from denoiser_service.core.port import Drafting
+from denoiser_service.core.port import Drafting, Guess
 from denoiser_service.core.ranks import Anchor
 from denoiser_service.core.text import Text
-from denoiser_service.core.walk import Walk, to_evaluate
+from denoiser_service.core.walk import Walk, worth_evaluating
 from denoiser_service.schedule import Wanted
 from foredraft import limits
 from foredraft.decoding.block_state import State, hash_state, is_full, opened
@@ -17,6 +17,7 @@ from foredraft.decoding.prefix import extend_hash, hash_prefix
 from foredraft.denoising import Advance, Advanced, DenoiseOpen
 from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.types import Timings
+from verifier_service.schedule.calibration import Calibration
 
 
 @dataclass(slots=True)
@@ -56,6 +57,11 @@ class Session:
         self._hash = hash_prefix(self.tokens)
         # The logits of the state before, from which drafts are made; a block's first has none.
         self._before: Logits | None = None
+        # The drafts of the next call, of which the first ones are bought, and how far earlier ones
+        # came true.
+        self._offered: list[Guess] = []
+        self._bought = 0
+        self._accepted = Calibration()
         self._last: tuple[Advance, Advanced] | None = None
 
     @property
@@ -92,17 +98,41 @@ class Session:
         self.pending = Pending(request, now)
         return None
 
+    @property
+    def may_draft(self) -> bool:
+        """Whether the next call may have drafts."""
+        return self._before is not None and self._max_drafts > 0
+
+    @property
+    def hopes(self) -> list[float]:
+        """The greatest chances that its drafts can have."""
+        return [min(1.0, self._accepted.scale)] * self._max_drafts
+
+    def offer(self) -> list[float]:
+        """Draft states, and return each one's chance to be come to, none likelier than before."""
+        assert self._before is not None
+        drafts = self._drafting(Anchor(self.state, self._before, self.start))
+        self._offered = worth_evaluating(self.state, drafts, self._vocab)[: self._max_drafts]
+        most, chances = 1.0, []
+        for guess in self._offered:
+            most = min(most, self._accepted.scale * guess.chance)
+            chances.append(most)
+        return chances
+
+    def buy(self, count: int) -> None:
+        """Have so many of the drafts evaluated, the first ones."""
+        self._bought = count
+
     def wanted(self, key: int) -> Wanted:
         """Return what the session could do in a call."""
-        drafts = 0 if self._before is None else self._max_drafts
+        drafts = self._bought if self.may_draft else 0
         return Wanted(key, self.unread, 0 if self.pending is None else 1 + drafts)
 
     def states(self, most: int) -> list[State]:
-        """Return the current state and its drafts, at most so many: none for 0."""
-        if most < 2 or self._before is None:
-            return [self.state][:most]
-        drafts = self._drafting(Anchor(self.state, self._before, self.start))
-        return to_evaluate(self.state, drafts, self._vocab)[:most]
+        """Return the current state and the bought drafts, at most so many: none for 0."""
+        drafts = self._offered[: self._bought] if self.may_draft else []
+        self._offered = drafts[: max(0, most - 1)]
+        return [self.state, *(guess.state for guess in self._offered)][:most]
 
     def took(self, started: float, seconds: float, rows: int) -> None:
         """Add a call's time and rows to the advance in flight."""
@@ -117,6 +147,9 @@ class Session:
         assert self.pending is not None
         self.pending.calls += 1
         self.pending.steps += len(walk.states)
+        chances = [guess.chance for guess in self._offered]
+        self._accepted = self._accepted.after(chances, len(walk.states) - 1)
+        self._offered = []
         self.state, self._before = walk.states[-1], walk.logits[-1]
         if is_full(self.state):
             self.tokens += self.state

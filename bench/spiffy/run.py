@@ -17,6 +17,8 @@ from denoiser_service.load import load_engine
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import rows as held_out
 from foredraft_cli.prompts.held_out import spread
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.pricing import Unpriced
 
 TEMPERATURES = (0.0, 1.0)
 
@@ -47,7 +49,7 @@ def measure(
     model: Path, plan: SpiffyPlan, tokenizer: Path, say: Callable[[str], None]
 ) -> list[Row]:
     """Denoise after the prompts in each way, in turn, and return the rows."""
-    engine = load_engine(DenoiserConfig(model=model, numerics="exact", threads=2))
+    engine = load_engine(DenoiserConfig(model=model, numerics="exact", threads=2), _unpriced)
     groups = _groups(plan, Tokenizer.from_file(str(tokenizer)))
     found = []
     for temperature in TEMPERATURES:
@@ -60,6 +62,11 @@ def measure(
         block = engine.info.block_length
         found += [row(way, block, temperature, samples[way]) for way in plan.ways]
     return found
+
+
+def _unpriced(costs: PassCosts) -> Unpriced:
+    """Return what buys every draft, whatever its rows cost: the tables are by the number of them."""
+    return Unpriced()
 
 
 def _denoised(

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from denoiser_service.core.draws import Logits
 from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.next import Rule
-from denoiser_service.core.port import Denoiser, Drafting
+from denoiser_service.core.port import Denoiser, Drafting, Guess
 from denoiser_service.core.prune import prune
 from denoiser_service.core.ranks import Anchor, Ranks
 from denoiser_service.core.text import Block, Decoded, Text
-from denoiser_service.core.walk import Walk, to_evaluate, walk
+from denoiser_service.core.walk import Walk, walk, worth_evaluating
 from foredraft.decoding.block_state import State, is_full, opened
 
 Advance = Callable[[Sequence[int], State, Logits | None], Walk]
@@ -42,7 +42,8 @@ def speculative(denoiser: Denoiser, text: Text, rule: Rule, drafting: Drafting) 
     def advance(prefix: Sequence[int], state: State, before: Logits | None) -> Walk:
         start = len(prefix)
         drafts = () if before is None else drafting(Anchor(state, before, start))
-        states = to_evaluate(state, drafts, denoiser.vocab)
+        guesses = worth_evaluating(state, drafts, denoiser.vocab)
+        states = [state, *(guess.state for guess in guesses)]
         known = dict(zip(states, denoiser.evaluate(prefix, states), strict=True))
         return walk(state, known, rule, start)
 
@@ -77,7 +78,7 @@ class GraphDrafting:
     rule: Rule
     budget: int
 
-    def __call__(self, anchor: Anchor) -> Sequence[State]:
+    def __call__(self, anchor: Anchor) -> Sequence[Guess]:
         """Return states to evaluate together with the anchor's, the best first."""
         ranks = Ranks(anchor, self.rule, self.graph.ranked_by)
         return prune(self.graph, ranks, self.rule.unmasking, self.budget)

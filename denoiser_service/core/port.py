@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from denoiser_service.core.draws import Logits
 from denoiser_service.core.ranks import Anchor
@@ -24,8 +24,15 @@ class Denoiser(Protocol):
         """
 
 
+class Guess(NamedTuple):
+    """A state that denoising may come to, and how likely that is, as far as its maker knows."""
+
+    state: State
+    chance: float = 1.0
+
+
 class Drafting(Protocol):
     """Guesses states that denoising will come to; only the number of calls depends on them."""
 
-    def __call__(self, anchor: Anchor) -> Sequence[State]:
-        """Return states to evaluate together with the anchor's."""
+    def __call__(self, anchor: Anchor) -> Sequence[Guess]:
+        """Return states to evaluate together with the anchor's, the best first."""

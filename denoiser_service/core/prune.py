@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from denoiser_service.core.graph import DraftGraph, Formula, leads_to
+from denoiser_service.core.port import Guess
 from denoiser_service.core.ranks import Draft, Ranks
 from foredraft.decoding.block_state import State, is_full
 from foredraft.denoising import Unmasking
@@ -30,8 +31,10 @@ def log_scores(drafts: Sequence[Draft | None], graph: DraftGraph) -> list[float]
     return scores
 
 
-def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) -> tuple[State, ...]:
+def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) -> tuple[Guess, ...]:
     """Return at most `budget` (D*) distinct states to evaluate beside the anchor's, the best first.
+
+    Each is as likely as its tokens are by the anchor's distribution.
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
@@ -43,7 +46,7 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
         (i for i, draft in enumerate(drafts) if draft is not None), key=lambda i: -scores[i]
     )
     reached: list[Formula] = [frozenset()]
-    kept: dict[State, None] = {}
+    kept: dict[State, Guess] = {}
     while left and len(kept) < budget:
         node = next((i for i in left if _is_reached(graph, i, reached, unmasking)), None)
         if node is None:
@@ -52,8 +55,8 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
         draft = drafts[node]
         if draft is not None and not is_full(draft.state):
             reached.append(graph.nodes[node].formula)
-            kept[draft.state] = None
-    return tuple(kept)
+            kept.setdefault(draft.state, Guess(draft.state, math.exp(sum(draft.log_p))))
+    return tuple(kept.values())
 
 
 def _is_reached(

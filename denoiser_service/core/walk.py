@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from denoiser_service.core.draws import Logits
 from denoiser_service.core.next import Rule, next_state
+from denoiser_service.core.port import Guess
 from foredraft.decoding.block_state import MASKED, State, extends, is_full
 
 
@@ -37,14 +38,15 @@ def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) ->
     return Walk(tuple(states), tuple(logits))
 
 
-def to_evaluate(state: State, drafts: Iterable[State], vocab: int) -> list[State]:
-    """Return the state and the drafts that a walk from it can come to, each once, in order.
+def worth_evaluating(state: State, drafts: Iterable[Guess], vocab: int) -> list[Guess]:
+    """Return the drafts that a walk from a state can come to, each state once, in order.
 
     Others would cost a place in the call for nothing, or name tokens that the model does not have.
     """
-    found = {state: None}
-    for draft in drafts:
+    found: dict[State, Guess] = {}
+    for guess in drafts:
+        draft = guess.state
         known_tokens = all(token == MASKED or 0 <= token < vocab for token in draft)
-        if known_tokens and extends(draft, state) and not is_full(draft):
-            found[draft] = None
-    return list(found)
+        if known_tokens and draft != state and extends(draft, state) and not is_full(draft):
+            found.setdefault(draft, guess)
+    return list(found.values())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import numpy as np
 
+from denoiser_service.core.decode import GraphDrafting
+from denoiser_service.core.graph import DraftGraph
 from denoiser_service.engine import DenoiserEngine
-from denoiser_service.load import no_drafting
 from foredraft.decoding.block_state import MASKED, hash_state, opened
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.denoising import Advance, Advanced, DenoiseOpen, Static
@@ -19,6 +21,7 @@ from verifier_service.kv.block_table import KvBlocks
 MASK = VOCAB
 BLOCK = 2 * SLOTS
 ONE = Static(1)
+NOTHING = partial(GraphDrafting, DraftGraph(()))
 
 
 class PagedTable:
@@ -71,7 +74,7 @@ class PagedTable:
             self.rows[blocks[at // BLOCK], at % BLOCK] = found
 
 
-def make_engine(model=None, drafting=no_drafting, max_sessions=8, **settings):
+def make_engine(model=None, drafting=NOTHING, max_sessions=8, **settings):
     """An engine over a table."""
     model = model or PagedTable()
     kv = KvBlocks(model.pool, block_tokens=model.block_tokens, max_sessions=max_sessions)

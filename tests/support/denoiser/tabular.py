@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from denoiser_service.core.decode import speculative
+from denoiser_service.core.port import Guess
 from denoiser_service.core.text import Text
 from foredraft.decoding.block_state import MASKED
 
@@ -80,7 +81,7 @@ def hostile(random):
         ]  # fmt: skip
         found = [*right, *right, *wrong]
         random.shuffle(found)
-        return found
+        return [Guess(state, random.random()) for state in found]
 
     return drafts
 
@@ -91,7 +92,7 @@ def all_successors(anchor):
     for slot, token in enumerate(anchor.state):
         if token == MASKED:
             states += [(*s[:slot], v, *s[slot + 1 :]) for s in states for v in range(VOCAB)]
-    return states
+    return [Guess(state) for state in states]
 
 
 def states_of(denoiser, rule, drafting, text=TEXT):

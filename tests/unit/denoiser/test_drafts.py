@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from denoiser_service.core import prune as pruning
 from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy, leads_to
 from denoiser_service.core.next import Rule, next_state
-from denoiser_service.core.prune import log_scores, prune
+from denoiser_service.core.prune import log_scores
 from denoiser_service.core.ranks import Anchor, Ranks
 from foredraft.decoding.block_state import MASKED, is_full, num_filled
 from foredraft.denoising import Dynamic, Static
@@ -21,6 +22,10 @@ P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0
 ANCHOR = Anchor((M, M, M, 2), np.log(P).astype(np.float32), 0)
 """Slot 3 is filled; the others' best tokens have 0.7, 0.8 and 0.4."""
 GREEDY = Rule(Static(1))
+
+
+def prune(*given):
+    return tuple(guess.state for guess in pruning.prune(*given))
 
 
 def formula(*pairs):

@@ -220,3 +220,9 @@ def test_another_models_blocks_are_refused():
     with pytest.raises(ConfigError) as refused:
         make_engine(model)
     assert refused.value.param == "block_tokens"
+
+
+def test_a_session_gets_no_kv_for_drafts_that_are_never_made():
+    engine = make_engine(useful_drafts=0)
+    engine.open(opening(new=7, drafts=5))
+    assert engine.kv.used_tokens == 12

@@ -1,0 +1,62 @@
+"""Drafts at a price: how many of each session's drafted states the next call evaluates.
+
+A state's rows cost time, whether or not the walk comes to it. So drafts of all sessions are bought
+in the order of their chance, as long as the call's expected steps for each second rise: by the
+verifier's price of draft tokens, with steps for tokens and a state's slots for rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from denoiser_service.session import Session
+from verifier_service.schedule.costs import Pass
+from verifier_service.schedule.pricing import Offer, Pricing
+
+Sessions = Mapping[int, Session]
+
+
+class Market:
+    """Trades the states of one engine's calls; keys name sessions."""
+
+    def __init__(self, pricing: Pricing, block_length: int, prefill_rows: int, now: float) -> None:
+        self._pricing = pricing
+        self._length, self._prefill_rows = block_length, prefill_rows
+        self._ended = now
+
+    def buy(self, sessions: Sessions) -> None:
+        """Choose how many of its drafts each session has evaluated in the next call."""
+        rows = rounds = prefill = 0
+        buyers: list[int] = []
+        for key, session in sessions.items():
+            if session.pending is None or session.unread > self._length:
+                prefill += session.unread
+                continue
+            rounds += 1
+            rows += session.unread + self._length
+            if session.may_draft:
+                buyers.append(key)
+        rows += min(prefill, self._prefill_rows)
+        # Nothing is drafted where not even sure drafts would be worth their rows.
+        hopes = [self._offer(key, sessions[key].hopes) for key in buyers]
+        hoped = self._bought(hopes, rows, rounds)
+        offers = [self._offer(key, sessions[key].offer()) for key, n in hoped.items() if n]
+        bought = self._bought(offers, rows, rounds)
+        for key in buyers:
+            sessions[key].buy(bought.get(key, 0))
+
+    def called(self, rows: int, context: int, parts: int, started: float, ended: float) -> None:
+        """Learn from a call of so many rows, behind so many tokens, in so many parts."""
+        done = Pass(rows, context, ended - started, sessions=parts)
+        self._pricing.passed(done, started - self._ended)
+        self._ended = ended
+
+    def _offer(self, key: int, chances: list[float]) -> Offer:
+        return Offer(key, chances, [self._length] * len(chances))
+
+    def _bought(self, offers: list[Offer], rows: int, rounds: int) -> dict[int, int]:
+        offers = [offer for offer in offers if offer.expected]
+        if not offers:
+            return {}
+        counts = self._pricing.buy(offers, rows, rounds)
+        return {offer.key: count for offer, count in zip(offers, counts, strict=True)}

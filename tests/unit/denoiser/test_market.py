@@ -1,0 +1,97 @@
+"""Drafts at a price: what is bought where rows are free, dear or in between; the text stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from denoiser_service.core.decode import vanilla
+from denoiser_service.core.next import Rule
+from denoiser_service.core.text import Text
+from tests.support.denoiser.paged import PagedTable, Reader, finish, make_engine, opening
+from tests.support.denoiser.tabular import Tabular, all_successors
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.pricing import Priced
+
+DRAFTS = 40
+
+
+class ByRows:
+    """A table whose calls take time by their rows, and an engine that knows it."""
+
+    def __init__(self, row_s, fixed_s):
+        self.model, self.now = PagedTable(blocks=400), 0.0
+        self._row_s, self._fixed_s = row_s, fixed_s
+        forward = self.model.forward
+
+        def timed(segments):
+            self.now += self.pass_s(sum(len(segment.tokens) for segment in segments))
+            return forward(segments)
+
+        self.model.forward = timed
+
+    def pass_s(self, rows):
+        return self._fixed_s + self._row_s * rows
+
+    def engine(self, drafting=all_successors):
+        rows = (1, 500)
+        pricing = Priced(PassCosts(rows, [self.pass_s(each) for each in rows]))
+        return make_engine(
+            self.model,
+            lambda rule, most: drafting,
+            row_budget=500,
+            most_drafts=DRAFTS,
+            pricing=pricing,
+            clock=lambda: self.now,
+        )
+
+
+def visited(request):
+    """The states of a request's text."""
+    sampling = request.sampling
+    rule = Rule(request.unmasking, sampling.temperature, sampling.seed)
+    text = Text(request.prefix, request.max_new_tokens)
+    return {state for block in vanilla(Tabular(), text, rule).blocks for state in block.states}
+
+
+def texts(engine, sessions=1):
+    readers = [
+        Reader(engine, opening(new=20, drafts=DRAFTS, temperature=1.0, seed=n, session_id=str(n)))
+        for n in range(sessions)
+    ]
+    for reader in readers:
+        reader.submit(100)
+    found = finish(engine)
+    for reader in readers:
+        reader.hear(found[reader.handle])
+    return [reader.text for reader in readers]
+
+
+@pytest.mark.parametrize("sessions", [1, 3])
+def test_drafts_are_bought_where_rows_are_cheap_and_the_text_stays(sessions):
+    free, dear = ByRows(0.0, 1.0).engine(), ByRows(1.0, 0.0).engine()
+    assert texts(free, sessions) == texts(dear, sessions)
+    assert free.counts.calls < free.counts.steps
+    assert dear.counts.calls == dear.counts.steps and not dear.counts.drafts
+
+
+def test_where_not_even_a_sure_draft_pays_nothing_is_drafted():
+    def drafting(anchor):
+        raise AssertionError("drafted for nothing")
+
+    texts(ByRows(1.0, 0.0).engine(drafting))
+
+
+def test_drafts_that_never_come_true_are_bought_no_more():
+    request = opening(new=50, drafts=1, temperature=1.0)
+    came_to = visited(request)
+
+    def wrong(anchor):
+        return [each for each in all_successors(anchor) if each.state not in came_to][:1]
+
+    # A sure draft would save a call, for a third of its time.
+    engine = ByRows(0.1, 0.6).engine(wrong)
+    reader = Reader(engine, request)
+    reader.submit(200)
+    reader.hear(finish(engine)[reader.handle])
+    assert reader.calls == reader.steps > 45
+    assert 3 < engine.counts.drafts < 20
