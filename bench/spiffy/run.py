@@ -65,7 +65,7 @@ def measure(
 
 
 def _unpriced(costs: PassCosts) -> Unpriced:
-    """Return what buys every draft, whatever its rows cost: the tables are by the number of them."""
+    """Return what buys every draft: the tables are by their number."""
     return Unpriced()
 
 
