@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,11 @@ class SpiffyPlan:
 
     @property
     def ways(self) -> list[Way]:
-        """Each unmasking, without drafts and with each number of them."""
+        """Each unmasking without drafts, with each number of them, and with those that pay."""
         plain = [ONE_BY_ONE, DYNAMIC] if self.static else [DYNAMIC]
-        return [way._replace(drafts=count) for way in plain for count in (0, *self.drafts)]
+        counts = (0, *self.drafts)
+        every = [way._replace(drafts=count) for way in plain for count in counts]
+        return [*every, *(way._replace(drafts=max(counts), priced=True) for way in plain)]
 
 
 QUICK = SpiffyPlan(prompts=8, drafts=(1, 3))
@@ -49,17 +51,18 @@ def measure(
     model: Path, plan: SpiffyPlan, tokenizer: Path, say: Callable[[str], None]
 ) -> list[Row]:
     """Denoise after the prompts in each way, in turn, and return the rows."""
-    engine = load_engine(DenoiserConfig(model=model, numerics="exact", threads=2), _unpriced)
+    config = DenoiserConfig(model=model, numerics="exact", threads=2)
+    engines = {False: load_engine(config, _unpriced), True: load_engine(config)}
     groups = _groups(plan, Tokenizer.from_file(str(tokenizer)))
     found = []
     for temperature in TEMPERATURES:
         samples: defaultdict[Way, list[Sample]] = defaultdict(list)
         for number, (module, prompts) in enumerate(groups):
-            ran = _denoised(engine, plan, prompts, number, temperature)
+            ran = _denoised(engines, plan, prompts, number, temperature)
             for way, each in ran.items():
                 samples[way].append(Sample(module, each, ran[way.vanilla], ran[DYNAMIC]))
             say(f"T {temperature:g}: {number + 1} of {len(groups)}")
-        block = engine.info.block_length
+        block = engines[False].info.block_length
         found += [row(way, block, temperature, samples[way]) for way in plan.ways]
     return found
 
@@ -70,7 +73,7 @@ def _unpriced(costs: PassCosts) -> Unpriced:
 
 
 def _denoised(
-    engine: DenoiserEngine,
+    engines: Mapping[bool, DenoiserEngine],
     plan: SpiffyPlan,
     prompts: list[tuple[int, ...]],
     number: int,
@@ -80,7 +83,7 @@ def _denoised(
     first = number % len(plan.ways)
     sampling = [SamplingParams(temperature, seed=1000 * number + at) for at in range(len(prompts))]
     return {
-        way: denoise(engine, prompts, way, sampling, plan.max_tokens)
+        way: denoise(engines[way.priced], prompts, way, sampling, plan.max_tokens)
         for way in (*plan.ways[first:], *plan.ways[:first])
     }
 

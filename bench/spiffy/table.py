@@ -34,6 +34,7 @@ class Row(NamedTuple):
     block: int
     way: str
     drafts: int
+    priced: bool
     temperature: float
     texts: int
     identical: float
@@ -59,6 +60,7 @@ def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> 
         block,
         way.name,
         way.drafts,
+        way.priced,
         temperature,
         len(texts),
         sum(same) / len(same),
@@ -82,7 +84,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
         cells = (
             str(each.block),
             each.way,
-            str(each.drafts),
+            f"up to {each.drafts}" if each.priced else str(each.drafts),
             f"{each.temperature:g}",
             f"{each.identical:.0%}",
             each.tokens_per_call.text(),

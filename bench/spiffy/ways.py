@@ -16,10 +16,14 @@ from foredraft.types import Base, SamplingParams
 
 
 class Way(NamedTuple):
-    """Unmasking, and how many drafted states a call evaluates (D*)."""
+    """Unmasking, and how many drafted states a call evaluates (D*).
+
+    Priced, these are the most, and the engine buys those that are worth their rows.
+    """
 
     unmasking: Unmasking
     drafts: int
+    priced: bool = False
 
     @property
     def name(self) -> str:
@@ -31,7 +35,7 @@ class Way(NamedTuple):
     @property
     def vanilla(self) -> Way:
         """The same unmasking without drafts."""
-        return self._replace(drafts=0)
+        return self._replace(drafts=0, priced=False)
 
 
 ONE_BY_ONE = Way(Static(1), 0)
