@@ -23,6 +23,7 @@ def any_subset(
     ] = False,
     seed: SeedOption = 0,
     minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 180.0,
+    steps: Annotated[int, typer.Option(min=0, help="Steps to train in place of minutes.")] = 0,
     ranks: RanksOption = 2,
     order: Annotated[
         str,
@@ -61,6 +62,7 @@ def any_subset(
         shape=TargetShape(layers=layers, max_positions=length),
         start=None if from_scratch else start,
         minutes=minutes,
+        steps=steps,
         lr=lr,
         batch=batch,
         length=length,

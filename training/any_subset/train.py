@@ -17,7 +17,7 @@ from foredraft_align.loop.clock import advance
 from foredraft_align.loop.log import StepLog
 from foredraft_align.loop.memory import keep_freed_memory
 from foredraft_align.loop.precision import fast_products
-from foredraft_align.loop.schedule import TimedWSD
+from foredraft_align.loop.schedule import WSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
 from training.any_subset.evaluate import held_out_nats
 from training.any_subset.layouts import (
@@ -42,7 +42,7 @@ from training.embedded.target_model import TargetModel, TargetShape
 
 @dataclass(frozen=True)
 class AnySubsetRun:
-    """Settings of one run; `minutes` counts training time over all resumptions.
+    """Settings of one run; it ends after `minutes` in all, or after `steps` if there are some.
 
     `start` is a target whose first-trained layers it begins with, or an any-subset model to go on
     from; None starts from scratch. `warmup` is the share of the time in which masking rates rise,
@@ -55,6 +55,7 @@ class AnySubsetRun:
     shape: TargetShape
     start: Path | None
     minutes: float = 180.0
+    steps: int = 0
     lr: float = 2e-3
     weight_decay: float = 0.1
     batch: int = 16
@@ -67,6 +68,10 @@ class AnySubsetRun:
     holes: float = 0.5
     core_share: float = 0.4
     checkpoint_steps: int = 30
+
+    def done(self, step: int, elapsed: float) -> float:
+        """Share of the training that is done, in [0, 1]."""
+        return min(1.0, step / self.steps if self.steps else elapsed / (60 * self.minutes))
 
 
 def new_model(run: AnySubsetRun) -> AnySubsetModel:
@@ -113,7 +118,7 @@ def train_any_subset(
     embedding = model.network.embedding.weight
     trained = [Trained(p, muon=p.ndim == 2 and p is not embedding) for p in model.parameters()]
     optimizer = ShardedOptimizer(trained, run.lr, run.weight_decay, distributed=world > 1)
-    schedule = TimedWSD(run.lr, run.minutes * 60)
+    schedule = WSD(run.lr)
     batches = InfillBatches(run)
     texts = batches.texts
     step, elapsed, texts.used = load_rank(run.checkpoint, rank, model, optimizer, texts.used)
@@ -125,21 +130,20 @@ def train_any_subset(
             export_any_subset(model, run.checkpoint / "export")
 
     bar = tqdm(
-        total=round(run.minutes * 60),
-        initial=round(elapsed),
-        unit="s",
+        unit="step",
+        initial=step,
         disable=rank != 0,
         mininterval=5,
     )
     previous = time.monotonic()
-    while schedule.progress(elapsed) < 1:
-        batch = batches.draw(step, schedule.progress(elapsed)).part(slice(rank, None, world))
+    while (done := run.done(step, elapsed)) < 1:
+        batch = batches.draw(step, done).part(slice(rank, None, world))
         nats = accumulate(model, batch, run.micro_batch)
-        optimizer.step(schedule.rate(elapsed))
+        optimizer.step(schedule.rate(done))
         step += 1
         elapsed, previous = clock(elapsed, previous, distributed=world > 1)
-        bar.n = round(elapsed)
-        bar.set_postfix(step=step, nats=f"{nats:.3f}")
+        bar.update()
+        bar.set_postfix(nats=f"{nats:.3f}")
         if log is not None:
             masked = batch.masked / batch.tokens.numel()
             log.add({"step": step, "elapsed": elapsed, "nats": nats, "masked": masked})
