@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from foredraft.decoding.block_state import State
 from foredraft.layout import Layout
 from foredraft.types import (
     Committed,
@@ -32,7 +33,8 @@ class GenerationRequest:
     prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
     share what their texts have in common. groups are whom its session counts for at a verifier.
     With a layout, which any-subset targets read, the prompt is by position, and what is generated
-    fills the text's holes from left to right.
+    fills the text's holes from left to right. block_states asks a diffusion target for the states
+    of its blocks, too.
     """
 
     session_id: str
@@ -49,6 +51,7 @@ class GenerationRequest:
     cache_salt: str = ""
     groups: tuple[str, ...] = ()
     layout: Layout | None = None
+    block_states: bool = False
 
 
 class Drafted(NamedTuple):
@@ -81,6 +84,18 @@ class StepEvent:
     cached_tokens: int = 0
     more: bool = False
     drafted: Drafted = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEvent:
+    """The block that a diffusion target is denoising, after all tokens that were sent before.
+
+    state has MASKED for slots that are not filled; its first slot is the answer's token number
+    `first`, below 0 where the prompt ends inside the block.
+    """
+
+    state: State
+    first: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from deployments.preflight import check_tokenizer
 from foredraft.errors import InvalidRequest
 from foredraft.types import Acceptance, ModelInfo
 from orchestrator.config import OrchestratorConfig
-from orchestrator.drive.denoised_events import denoise_open, denoised_events
-from orchestrator.drive.pipeline import Event
+from orchestrator.drive.denoised_events import DenoisedEvent, denoise_open, denoised_events
 from orchestrator.ports import DenoiserPort
 from orchestrator.report import PLAIN
 
@@ -71,9 +70,15 @@ class DenoisedGenerations:
         generation, pool = answer.generation, self._pool
         opened = denoise_open(generation, pool.unmasking.rule(), pool.drafts)
 
-        def begin(within_s: float) -> AsyncGenerator[Event | None]:
+        def begin(within_s: float) -> AsyncGenerator[DenoisedEvent | None]:
             return denoised_events(
-                opened, self._denoisers, pool.decoding, within_s, time.monotonic, config.keepalive_s
+                opened,
+                self._denoisers,
+                pool.decoding,
+                within_s,
+                time.monotonic,
+                config.keepalive_s,
+                block_states=generation.block_states,
             )
 
         def ended(ended: Ended) -> None:

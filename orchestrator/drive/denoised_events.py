@@ -16,8 +16,10 @@ from orchestrator.drive.denoising import denoise
 from orchestrator.drive.pipeline import Event
 from orchestrator.ports import DenoiserPort
 from orchestrator.report import RoundStats, StatsAccumulator
-from orchestrator.request import GenerationRequest, StepEvent, Summary
+from orchestrator.request import BlockEvent, GenerationRequest, StepEvent, Summary
 from orchestrator.session.denoise import DenoiseSession
+
+DenoisedEvent = Event | BlockEvent
 
 # Events that may be unread before a session waits for its reader.
 _READ_AHEAD = 16
@@ -63,20 +65,27 @@ async def denoised_events(
     timeout_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     quiet_s: float | None = None,
-) -> AsyncGenerator[Event | None, None]:
+    *,
+    block_states: bool = False,
+) -> AsyncGenerator[DenoisedEvent | None, None]:
     """Yield a StepEvent for tokens that are final, then one Summary; None after quiet_s seconds.
 
+    With block_states, each call is a message of its own, and a BlockEvent says what it led to.
     Every token counts as plainly decoded. Closing this ends the session. Raises what `denoise`
     does, and DeadlineExceeded after timeout_s.
     """
-    channel: BoundedChannel[Event] = BoundedChannel(_READ_AHEAD, quiet_s=quiet_s)
+    channel: BoundedChannel[DenoisedEvent] = BoundedChannel(_READ_AHEAD, quiet_s=quiet_s)
+
+    states = block_states
+    config = config.model_copy(update={"calls": 1}) if states else config
 
     async def drive() -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 async with aclosing(_events(opened, port, config, clock)) as events:
                     async for event in events:
-                        await channel.put(event)
+                        if states or not isinstance(event, BlockEvent):
+                            await channel.put(event)
         except TimeoutError:
             raise DeadlineExceeded(f"the request did not finish within {timeout_s} s") from None
 
@@ -96,24 +105,25 @@ async def _events(
     port: DenoiserPort,
     config: DenoisingConfig,
     clock: Callable[[], float],
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[DenoisedEvent, None]:
     session, stats = DenoiseSession(opened), StatsAccumulator()
     started = before = clock()
     compute_us = calls = number = 0
     async with aclosing(denoise(session, port, config, clock)) as answers:
         async for tokens, answer in answers:
             compute_us, calls = compute_us + answer.timings.compute_us, calls + answer.calls
-            if not tokens:
-                continue
-            now = clock()
-            timings = Timings(0, compute_us, answer.timings.batch_rows, calls)
-            round_stats = RoundStats(
-                number, 0, 0, began_s=before - started, verify_s=now - before,
-                verify_timings=timings,
-            )  # fmt: skip
-            committed = tuple(Committed(token, Origin.PLAIN) for token in tokens)
-            stats.add(committed, round_stats)
-            yield StepEvent(committed, round_stats)
-            before, compute_us, calls, number = now, 0, 0, number + 1
+            if tokens:
+                now = clock()
+                timings = Timings(0, compute_us, answer.timings.batch_rows, calls)
+                round_stats = RoundStats(
+                    number, 0, 0, began_s=before - started, verify_s=now - before,
+                    verify_timings=timings,
+                )  # fmt: skip
+                committed = tuple(Committed(token, Origin.PLAIN) for token in tokens)
+                stats.add(committed, round_stats)
+                yield StepEvent(committed, round_stats)
+                before, compute_us, calls, number = now, 0, 0, number + 1
+            if session.finish is None:
+                yield BlockEvent(*session.block)
     assert session.finish is not None
     yield Summary(session.finish, stats.report(clock() - started, 0, 0))

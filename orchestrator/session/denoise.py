@@ -36,6 +36,11 @@ class DenoiseSession:
         """The new tokens that were streamed."""
         return self._streamed
 
+    @property
+    def block(self) -> tuple[State, int]:
+        """The block in progress, and its first slot's number among the new tokens."""
+        return self._state, self._start - len(self._request.prefix)
+
     def open_message(self) -> DenoiseOpen:
         """Return what opens the session on a replica, after the committed blocks."""
         new = len(self._tokens) - len(self._request.prefix)

@@ -129,7 +129,7 @@ class Answer:
 
     def _parts(self, index: int, delta: Delta) -> list[dict[str, Any]]:
         """Return a delta's choices, one for each chunk; tokens and the reason are in the last."""
-        if not (delta.text or delta.tokens or delta.finish_reason):
+        if not (delta.text or delta.tokens or delta.finish_reason or delta.block):
             return []
         *before, last = self._choices[index].chunks(delta)
         nothing = Delta("")
@@ -164,6 +164,8 @@ class Answer:
             choice["token_ids"] = [committed.token for committed in delta.tokens]
         if self._request.speculative.detail:
             choice["origins"] = [str(committed.origin) for committed in delta.tokens]
+        if delta.block is not None:
+            choice["block"] = self._rounds.block(delta.block)
         if self._request.speculative.rounds:
             choice["rounds"] = self._rounds.of(delta.rounds)
         return choice

@@ -11,8 +11,10 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from deployments.ingress.stream.sse import RoundText
+from foredraft.decoding.block_state import MASKED
 from foredraft.decoding.tree import explicit
 from orchestrator.report import RoundStats
+from orchestrator.request import BlockEvent
 
 
 class Rounds:
@@ -24,6 +26,12 @@ class Rounds:
     def of(self, rounds: Sequence[RoundText]) -> list[dict[str, Any]]:
         """Return the rounds' values."""
         return [self._of(each) for each in rounds]
+
+    def block(self, event: BlockEvent) -> dict[str, Any]:
+        """Return the value of a diffusion target's block."""
+        tokens = [None if token == MASKED else token for token in event.state]
+        texts = [None if token is None else self._name(token) for token in tokens]
+        return {"first": event.first, "token_ids": tokens, "texts": texts}
 
     def _of(self, one: RoundText) -> dict[str, Any]:
         event, pieces = one

@@ -16,7 +16,7 @@ from deployments.ingress.stream.detokenizer import TextStream
 from deployments.ingress.stream.ended import Ended
 from foredraft.types import Committed, FinishReason, TokenLogprobs
 from orchestrator.report import DecodingMode, SpeculationReport, StatsAccumulator
-from orchestrator.request import StepEvent, Summary
+from orchestrator.request import BlockEvent, StepEvent, Summary
 
 
 class RoundText(NamedTuple):
@@ -31,7 +31,7 @@ class Delta:
     """What one event adds to the answer; the last one has a finish reason and report.
 
     cached_tokens of the prompt had been read for another request; in the first block only. rounds
-    are those that the tokens came by.
+    are those that the tokens came by. block is what a diffusion target works on, if it was asked.
     """
 
     text: str
@@ -41,6 +41,7 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
     rounds: tuple[RoundText, ...] = ()
+    block: BlockEvent | None = None
 
 
 NO_NEWS = Delta("")
@@ -90,7 +91,7 @@ class CompletionBuffer:
 
 
 async def deltas(
-    events: AsyncGenerator[StepEvent | Summary | None],
+    events: AsyncGenerator[StepEvent | BlockEvent | Summary | None],
     tokenizer: Tokenizer,
     stops: Stops,
     mode: DecodingMode,
@@ -120,6 +121,9 @@ async def deltas(
                 if event is None:
                     # No news, and its readers should know that it is alive.
                     yield NO_NEWS
+                    continue
+                if isinstance(event, BlockEvent):
+                    yield Delta("", block=event)
                     continue
                 if isinstance(event, Summary):
                     last = text.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from deployments.denoiser_pool import DenoiserPool
 from deployments.ingress.denoised import DenoisedGenerations
 from deployments.ingress.generations import Answering
 from deployments.ingress.stream.ended import Ended
-from deployments.ingress.stream.sse import Stops
+from deployments.ingress.stream.sse import Delta, Stops
 from deployments.ingress.stream.stopping import Stopping
+from foredraft.decoding.block_state import MASKED, extends
 from foredraft.errors import InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import Acceptance, SamplingParams
 from orchestrator.config import OrchestratorConfig
-from orchestrator.request import GenerationRequest
+from orchestrator.request import BlockEvent, GenerationRequest
 from tests.support.denoiser.paged import InProcess
 
 TOKENIZER = Tokenizer.from_file(str(Path(model_path("models/embedded/tokenizer/tokenizer.json"))))
@@ -75,3 +77,23 @@ async def test_what_is_refused_opens_nothing() -> None:
             await anext(made.deltas([answer], config))
         assert refused.value.param == field
     assert port.closed == 0 and not port.engine.kv.sessions
+
+
+async def test_the_states_of_blocks_are_told_where_they_are_asked_for() -> None:
+    async def deltas(asked: Answering) -> list[Delta]:
+        made = generations(InProcess(), [])
+        return [delta async for _, delta in made.deltas([asked], CONFIG)]
+
+    quiet, told = await deltas(answering()), await deltas(answering(block_states=True))
+    assert all(delta.block is None for delta in quiet)
+    blocks = [delta.block for delta in told if delta.block is not None]
+    tokens = [token for delta in told for token in delta.tokens]
+    assert tokens == [token for delta in quiet for token in delta.tokens]
+    # The one slot that the prompt leaves of its block is filled first.
+    assert blocks[0] == BlockEvent((MASKED,) * 3, 1)
+    for before, after in pairwise(blocks):
+        assert after.first > before.first or extends(after.state, before.state)
+    # What is streamed is the filled beginning of what was told last.
+    for block in blocks:
+        for slot, token in enumerate(block.state, block.first):
+            assert not 0 <= slot < len(tokens) or token in (MASKED, tokens[slot])

@@ -125,11 +125,23 @@ class Round(Answered):
     drafter_s: float
 
 
+class Block(Answered):
+    """The block that a diffusion target is denoising, null for slots that are not filled.
+
+    Its first slot is the choice's token number `first`, below 0 where the prompt ends inside it.
+    """
+
+    first: int
+    token_ids: list[int | None]
+    texts: list[str | None]
+
+
 class Choice(Answered):
-    """What choices of both APIs have; the last three only where they were asked for."""
+    """What choices of both APIs have; the last four only where they were asked for."""
 
     index: int
     finish_reason: str | None
     token_ids: list[int] | None = None
     origins: list[str] | None = None
+    block: Block | None = None
     rounds: list[Round] | None = None
