@@ -87,8 +87,8 @@ async def test_the_states_of_blocks_are_told_where_they_are_asked_for() -> None:
     quiet, told = await deltas(answering()), await deltas(answering(block_states=True))
     assert all(delta.block is None for delta in quiet)
     blocks = [delta.block for delta in told if delta.block is not None]
-    tokens = [token for delta in told for token in delta.tokens]
-    assert tokens == [token for delta in quiet for token in delta.tokens]
+    tokens = [each.token for delta in told for each in delta.tokens]
+    assert tokens == [each.token for delta in quiet for each in delta.tokens]
     # The one slot that the prompt leaves of its block is filled first.
     assert blocks[0] == BlockEvent((MASKED,) * 3, 1)
     for before, after in pairwise(blocks):
