@@ -44,6 +44,9 @@ class DynamicUnmasking(StrictModel):
         return Dynamic(self.threshold)
 
 
+UnmaskingConfig = Annotated[StaticUnmasking | DynamicUnmasking, Field(discriminator="kind")]
+
+
 class DenoiserPool(PoolConfig):
     """The denoiser deployment: a second model of the API, for /v1/completions alone."""
 
@@ -62,8 +65,9 @@ class DenoiserPool(PoolConfig):
         description="Folder of the tokenizer.json that encodes prompts and decodes answers; "
         "default: the model's.",
     )
-    unmasking: Annotated[StaticUnmasking | DynamicUnmasking, Field(discriminator="kind")] = Field(
-        default=DynamicUnmasking(), description="Which slots a step fills."
+    unmasking: UnmaskingConfig = Field(
+        default=DynamicUnmasking(),
+        description="Which slots a step fills, where a request does not say so.",
     )
     drafts: int = Field(
         default=3,

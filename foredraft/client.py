@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -45,10 +46,18 @@ class CompletionClient:
         await self._http.close()
 
     async def complete(
-        self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        max_tokens: int,
+        fields: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
     ) -> CompletionResult:
-        """Return a whole completion; options are the request's `speculative` object."""
-        body = completion_body(prompt, sampling, max_tokens, options)
+        """Return a whole completion.
+
+        options are the request's `speculative` object, fields other ones of its body.
+        """
+        body = completion_body(prompt, sampling, max_tokens, options) | dict(fields)
         start = time.perf_counter()
         async with self._http.post(self._url, json=body) as response:
             answer = _checked(await response.json())
@@ -65,18 +74,20 @@ class CompletionClient:
         self, prompt: Prompt, sampling: SamplingParams, max_tokens: int, **options: Any
     ) -> AsyncIterator[tuple[str, tuple[Committed, ...]]]:
         """Yield (text, tokens) for each committed block."""
-        body = completion_body(prompt, sampling, max_tokens, options | {"detail": True}) | {
-            "stream": True
-        }
-        async with self._http.post(self._url, json=body) as response:
+        body = completion_body(prompt, sampling, max_tokens, options | {"detail": True})
+        async for choice in self.choices(body):
+            pairs = zip(choice["token_ids"], choice["origins"], strict=True)
+            yield choice["text"], tuple(Committed(t, Origin(o)) for t, o in pairs)
+
+    async def choices(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Yield the choice of each chunk of a stream; raise what its error object says."""
+        async with self._http.post(self._url, json={**body, "stream": True}) as response:
             if response.status != 200:
                 _checked(await response.json())
             async for line in response.content:
                 if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
                     continue
-                choice = _checked(json.loads(line[6:]))["choices"][0]
-                pairs = zip(choice["token_ids"], choice["origins"], strict=True)
-                yield choice["text"], tuple(Committed(t, Origin(o)) for t, o in pairs)
+                yield _checked(json.loads(line[6:]))["choices"][0]
 
 
 def completion_body(

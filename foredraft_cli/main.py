@@ -99,9 +99,15 @@ def demo(
     config: ServedOption = None,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of each comparison.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=8, help="Most tokens of an answer.")] = 128,
+    diffusion: Annotated[
+        bool, typer.Option("--diffusion", help="Of the configuration's diffusion target.")
+    ] = False,
 ) -> None:
     """Stream an answer from a local cluster, then compare with plain decoding."""
-    from foredraft_cli.demo import run
+    if diffusion:
+        from foredraft_cli.demo_diffusion import run
+    else:
+        from foredraft_cli.demo import run
 
     asyncio.run(run(read(served(config)), prompts, max_tokens))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from foredraft.decoding.block_state import State
+from foredraft.denoising import Unmasking
 from foredraft.layout import Layout
 from foredraft.types import (
     Committed,
@@ -33,8 +34,8 @@ class GenerationRequest:
     prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
     share what their texts have in common. groups are whom its session counts for at a verifier.
     With a layout, which any-subset targets read, the prompt is by position, and what is generated
-    fills the text's holes from left to right. block_states asks a diffusion target for the states
-    of its blocks, too.
+    fills the text's holes from left to right. A diffusion target fills slots by unmasking, else as
+    it was configured; block_states asks for the states of its blocks, too.
     """
 
     session_id: str
@@ -51,6 +52,7 @@ class GenerationRequest:
     cache_salt: str = ""
     groups: tuple[str, ...] = ()
     layout: Layout | None = None
+    unmasking: Unmasking | None = None
     block_states: bool = False
 
 

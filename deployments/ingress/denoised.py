@@ -68,7 +68,8 @@ class DenoisedGenerations:
                 "a block-diffusion model has one rule", param="speculative.acceptance"
             )
         generation, pool = answer.generation, self._pool
-        opened = denoise_open(generation, pool.unmasking.rule(), pool.drafts)
+        unmasking = generation.unmasking or pool.unmasking.rule()
+        opened = denoise_open(generation, unmasking, pool.drafts)
 
         def begin(within_s: float) -> AsyncGenerator[DenoisedEvent | None]:
             return denoised_events(

@@ -198,6 +198,7 @@ def _answering(
         cache_salt=salt_of(KEY_NAME.get(), request.cache_salt or ""),
         groups=groups,
         layout=layout,
+        unmasking=request.unmasked_by,
         block_states=request.speculative.detail,
     )
     return Answering(generation, Stops(request.stops, frozenset(stops), request.min_tokens or 0))

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_
 from deployments.ingress.openai.errors import ModelNotFound
 from deployments.ingress.openai.speculative import SpeculativeOptions
 from deployments.ingress.openai.structured import ResponseFormat, StructuredOutputs
+from foredraft.denoising import Unmasking
 from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_BIASES, MAX_GRAMMAR, MAX_SALT, MIN_TEMPERATURE, check_range
 from foredraft.types import Grammar, LogitsParams, SamplingParams
@@ -111,6 +112,11 @@ class GenerationFields(BaseModel):
     def with_prompt(self) -> bool:
         """Whether the answer begins with the prompt."""
         return False
+
+    @property
+    def unmasked_by(self) -> Unmasking | None:
+        """Which slots a diffusion target fills in a step; None: those that it is configured to."""
+        return None
 
     @property
     def without_text(self) -> bool:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from deployments.denoiser_pool import DenoiserPool
 from deployments.ingress.denoised import DenoisedGenerations
 from deployments.ingress.generations import Answering
+from deployments.ingress.openai.completions.handler import Completions
+from deployments.ingress.openai.completions.request import CompletionRequest
+from deployments.ingress.openai.prompts import Prompts
 from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.sse import Delta, Stops
 from deployments.ingress.stream.stopping import Stopping
 from foredraft.decoding.block_state import MASKED, extends
+from foredraft.denoising import Static, Unmasking
 from foredraft.errors import InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import Acceptance, SamplingParams
@@ -97,3 +103,33 @@ async def test_the_states_of_blocks_are_told_where_they_are_asked_for() -> None:
     for block in blocks:
         for slot, token in enumerate(block.state, block.first):
             assert not 0 <= slot < len(tokens) or token in (MASKED, tokens[slot])
+
+
+async def test_a_request_may_say_which_slots_a_step_fills() -> None:
+    async def calls(unmasking: Unmasking | None) -> int:
+        asked = answering(unmasking=unmasking, speculate=False)
+        found = [each async for _, each in generations(InProcess(), []).deltas([asked], CONFIG)]
+        assert found[-1].report is not None
+        return int(found[-1].report["num_target_passes"])
+
+    # Nine tokens after two of a block of three.
+    assert await calls(Static(1)) == 10
+    assert await calls(Static(3)) == 4
+    assert await calls(None) < 10
+
+
+@pytest.mark.parametrize(
+    "asked", ["dynamic", {"kind": "static"}, {"kind": "static", "per_step": 0}]
+)
+async def test_a_target_that_reads_left_to_right_unmasks_nothing(asked: Any) -> None:
+    body = {"model": "m", "prompt": "x", "unmasking": asked}
+    if asked != {"kind": "static"}:
+        with pytest.raises(ValidationError, match="unmasking"):
+            CompletionRequest.model_validate(body)
+        return
+    made = generations(InProcess(), [])
+    made.target = dataclasses.replace(made.target, block_length=0)
+    with pytest.raises(InvalidRequest) as refused:
+        request = CompletionRequest.model_validate(body | {"model": made.name})
+        await Completions(made, Prompts(TOKENIZER, 99)).answer(request)
+    assert refused.value.param == "unmasking"

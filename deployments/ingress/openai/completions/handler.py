@@ -27,6 +27,8 @@ class Completions:
         """Complete prompts, n times each; with stream=true in events as tokens are committed."""
         self._generations.stopping.check()
         request.check(self._generations.name)
+        if request.unmasking is not None and not self._generations.target.block_length:
+            raise InvalidRequest("unmasking is of diffusion targets", param="unmasking")
         if request.infill is not None:
             prompts = [await self._text(request.infill)]
         else:

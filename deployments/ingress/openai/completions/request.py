@@ -7,7 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
+from deployments.denoiser_pool import UnmaskingConfig
 from deployments.ingress.openai.fields import MAX_N, MAX_TOKENS, GenerationFields
+from foredraft.denoising import Unmasking
 from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_LOGPROBS
 
@@ -35,6 +37,7 @@ class CompletionRequest(GenerationFields):
     best_of: StrictInt | None = Field(None, ge=1, le=MAX_N)
     echo: StrictBool | None = False
     suffix: str | None = None
+    unmasking: UnmaskingConfig | None = None
     logprobs: StrictInt | None = Field(None, ge=0, le=MAX_LOGPROBS)
 
     def check(self, model_name: str) -> None:
@@ -89,6 +92,10 @@ class CompletionRequest(GenerationFields):
     def length(self, prompt_tokens: int, max_len: int) -> int:
         # The verifier scores a prompt in its first round, which has a token.
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else max(1, self.max_tokens)
+
+    @property
+    def unmasked_by(self) -> Unmasking | None:
+        return None if self.unmasking is None else self.unmasking.rule()
 
     @property
     def without_text(self) -> bool:
