@@ -32,7 +32,7 @@ class Server:
 
 async def test_ways_alternate_and_are_told_apart() -> None:
     server = Server()
-    table = await compare(server, [[1, 2]] * 4, 12, POOL)  # type: ignore[arg-type]
+    table = await compare(server, [[1, 2]] * 4, 12, POOL)
     assert server.asked == ["blocks"] * 12
     cells = [list(column.cells) for column in table.columns]
     assert cells[0][2] == "tokens per call"

@@ -22,7 +22,7 @@ from deployments.ingress.stream.ended import Ended
 from deployments.ingress.stream.sse import Delta, Stops
 from deployments.ingress.stream.stopping import Stopping
 from foredraft.decoding.block_state import MASKED, extends
-from foredraft.denoising import Static, Unmasking
+from foredraft.denoising import Dynamic, Static, Unmasking
 from foredraft.errors import InvalidRequest
 from foredraft.strict import parse
 from foredraft.types import Acceptance, SamplingParams
@@ -106,7 +106,7 @@ async def test_the_states_of_blocks_are_told_where_they_are_asked_for() -> None:
 
 
 async def test_a_request_may_say_which_slots_a_step_fills() -> None:
-    async def calls(unmasking: Unmasking | None) -> int:
+    async def calls(unmasking: Unmasking) -> int:
         asked = answering(unmasking=unmasking, speculate=False)
         found = [each async for _, each in generations(InProcess(), []).deltas([asked], CONFIG)]
         assert found[-1].report is not None
@@ -115,21 +115,20 @@ async def test_a_request_may_say_which_slots_a_step_fills() -> None:
     # Nine tokens after two of a block of three.
     assert await calls(Static(1)) == 10
     assert await calls(Static(3)) == 4
-    assert await calls(None) < 10
+    assert await calls(Dynamic(0.0)) == 4
 
 
-@pytest.mark.parametrize(
-    "asked", ["dynamic", {"kind": "static"}, {"kind": "static", "per_step": 0}]
-)
-async def test_a_target_that_reads_left_to_right_unmasks_nothing(asked: Any) -> None:
-    body = {"model": "m", "prompt": "x", "unmasking": asked}
-    if asked != {"kind": "static"}:
-        with pytest.raises(ValidationError, match="unmasking"):
-            CompletionRequest.model_validate(body)
-        return
+@pytest.mark.parametrize("asked", ["dynamic", {"kind": "static", "per_step": 0}])
+def test_unmasking_that_is_none_is_refused_by_name(asked: Any) -> None:
+    with pytest.raises(ValidationError, match="unmasking"):
+        CompletionRequest.model_validate({"model": "m", "prompt": "x", "unmasking": asked})
+
+
+async def test_a_target_that_reads_left_to_right_unmasks_nothing() -> None:
     made = generations(InProcess(), [])
     made.target = dataclasses.replace(made.target, block_length=0)
+    body = {"model": made.name, "prompt": "x", "unmasking": {"kind": "static"}}
     with pytest.raises(InvalidRequest) as refused:
-        request = CompletionRequest.model_validate(body | {"model": made.name})
+        request = CompletionRequest.model_validate(body)
         await Completions(made, Prompts(TOKENIZER, 99)).answer(request)
     assert refused.value.param == "unmasking"
