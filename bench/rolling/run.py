@@ -131,6 +131,8 @@ def as_json(rolled: Rolled) -> dict[str, Any]:
     return {
         "changes": [done._asdict() for done in rolled.changes],
         **asdict(rolled.tally),
+        # A Counter of its own would have pairs for keys.
+        "failed": dict(rolled.tally.failed),
         "different": rolled.tally.different,
     }
 
