@@ -21,7 +21,8 @@ from foredraft_cli.prompts.held_out import TEMPERATURES, sampling
 class LoadPlan:
     """Which numbers of sessions are measured, in how many turns, with how many tokens an answer.
 
-    A turn has least_requests requests, or as many as there are sessions, and a few of each.
+    A turn of one session has least_requests requests, one of four or more four times as many: they
+    take as long, and a turn of two seconds says little.
     """
 
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
@@ -31,8 +32,8 @@ class LoadPlan:
     least_requests: int = 32
 
     def requests(self, sessions: int) -> int:
-        """Return how many requests a turn has; each session has two at least, where few are."""
-        return max(self.least_requests, 2 * sessions if sessions < 64 else sessions)
+        """Return how many requests a turn has; each session has two at least."""
+        return max(min(4, sessions) * self.least_requests, 2 * sessions)
 
 
 QUICK = LoadPlan(sessions=(1, 4, 16), turns=3, max_tokens=48, least_requests=8)

@@ -58,4 +58,4 @@ def test_a_turn_takes_prompts_of_every_set_in_turn_and_enough_of_them() -> None:
     plan = LoadPlan(least_requests=8)
     traffic = traffic_of(pair, plan, 1, 0.0)
     assert traffic.prompts == ((1,), (9,), (2,), (3,), (1,), (9,), (2,), (3,))
-    assert [len(traffic_of(pair, plan, n, 0.0).prompts) for n in (4, 16, 64)] == [8, 32, 64]
+    assert [len(traffic_of(pair, plan, n, 0.0).prompts) for n in (4, 16, 64)] == [32, 32, 128]
