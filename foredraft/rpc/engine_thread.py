@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from foredraft.errors import ForedraftError, Unavailable
+from foredraft.memory import give_back_freed
 from foredraft.rpc.busy import BusyMeter
 from foredraft.types import ModelInfo
 
@@ -175,6 +176,7 @@ class EngineThread(Generic[E]):
     def _run(self, ready: asyncio.Future[None]) -> None:
         try:
             self._engine = engine = self._load()
+            give_back_freed()
         except BaseException as error:  # noqa: BLE001 - whatever it was is the caller's
             self._ended = True
             self._post([(ready, error)])
