@@ -85,21 +85,21 @@ async def test_what_is_refused_opens_nothing() -> None:
     assert port.closed == 0 and not port.engine.kv.sessions
 
 
-async def test_the_states_of_blocks_are_told_where_they_are_asked_for() -> None:
+async def test_a_stream_has_the_states_of_blocks_where_they_are_requested() -> None:
     async def deltas(asked: Answering) -> list[Delta]:
         made = generations(InProcess(), [])
         return [delta async for _, delta in made.deltas([asked], CONFIG)]
 
-    quiet, told = await deltas(answering()), await deltas(answering(block_states=True))
-    assert all(delta.block is None for delta in quiet)
-    blocks = [delta.block for delta in told if delta.block is not None]
-    tokens = [each.token for delta in told for each in delta.tokens]
-    assert tokens == [each.token for delta in quiet for each in delta.tokens]
+    without, with_states = await deltas(answering()), await deltas(answering(block_states=True))
+    assert all(delta.block is None for delta in without)
+    blocks = [delta.block for delta in with_states if delta.block is not None]
+    tokens = [each.token for delta in with_states for each in delta.tokens]
+    assert tokens == [each.token for delta in without for each in delta.tokens]
     # The one slot that the prompt leaves of its block is filled first.
     assert blocks[0] == BlockEvent((MASKED,) * 3, 1)
     for before, after in pairwise(blocks):
         assert after.first > before.first or extends(after.state, before.state)
-    # What is streamed is the filled beginning of what was told last.
+    # The stream has the filled beginning of the last state.
     for block in blocks:
         for slot, token in enumerate(block.state, block.first):
             assert not 0 <= slot < len(tokens) or token in (MASKED, tokens[slot])
