@@ -126,7 +126,7 @@ def rows(found: Sequence[Sequence[CompletionResult]]) -> list[tuple[str, ...]]:
     repeats = [mean(repetition(each.tokens) for each in answers) for answers in found]
     return [
         ("tokens per second (median)", *(f"{each:.0f}" for each in speeds)),
-        ("against dynamic unmasking", *(f"{each / speeds[1]:.2f}x" for each in speeds)),
+        ("against undrafted", *(f"{each / speeds[1]:.2f}x" for each in speeds)),
         ("tokens per call", *(f"{per_call(each):.2f}" for each in found)),
         ("repetition", *(f"{each:.0%}" for each in repeats)),
         ("identical to undrafted", "", "", "yes" if same else "no"),
