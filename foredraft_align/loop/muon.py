@@ -19,7 +19,7 @@ _STEPS = 5
 
 def orthogonalised(update: Tensor) -> Tensor:
     """Return a matrix with the update's singular vectors and singular values near 1."""
-    x = (update / update.norm().clamp(min=1e-7)).to(product_dtype())
+    x = (update / update.norm().clamp(min=1e-7)).to(product_dtype(update.device.type))
     tall = x.shape[0] > x.shape[1]
     if tall:
         x = x.T

@@ -45,7 +45,8 @@ def assign_owners(parameters: list[Trained], world: int) -> list[list[Trained]]:
 def flatten(parameters: list[nn.Parameter]) -> tuple[Tensor, Tensor]:
     """Makes parameters and their gradients views of two flat fp32 buffers, which it returns."""
     total = sum(parameter.numel() for parameter in parameters)
-    values, gradients = torch.zeros(total), torch.zeros(total)
+    device = parameters[0].device if parameters else None
+    values, gradients = (torch.zeros(total, device=device) for _ in range(2))
     start = 0
     for parameter in parameters:
         end = start + parameter.numel()

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from training.options import EMBEDDED, WORK, RanksOption, SeedOption, WorkOption, spawn
+from training.options import (
+    EMBEDDED,
+    WORK,
+    CheckpointOption,
+    DeviceOption,
+    RanksOption,
+    SeedOption,
+    WorkOption,
+    checked_device,
+    spawn,
+)
 
 
 def any_subset(
@@ -25,6 +35,8 @@ def any_subset(
     minutes: Annotated[float, typer.Option(help="Training time; the schedule follows it.")] = 180.0,
     steps: Annotated[int, typer.Option(min=0, help="Steps to train in place of minutes.")] = 0,
     ranks: RanksOption = 2,
+    device: DeviceOption = "cpu",
+    checkpoint_steps: CheckpointOption = 30,
     order: Annotated[
         str,
         typer.Option(help="Of masked tokens: lattice, by position (Eq. 4), or any (Fig. 3)."),
@@ -67,6 +79,8 @@ def any_subset(
         batch=batch,
         length=length,
         micro_batch=micro_batch,
+        device=checked_device(device, ranks),
+        checkpoint_steps=checkpoint_steps,
         seed=seed,
         order=Order(order),
         rates=MaskRates(1 - max_given, 0.99),

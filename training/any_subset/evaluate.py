@@ -32,6 +32,6 @@ def _nats(model: AnySubsetModel, texts: Tensor, rates: MaskRates, holes: float, 
     batch = with_layouts(texts, np.random.default_rng(seed), rates, Order.LATTICE, holes)
     total = 0.0
     for part in batch.split(4):
-        with fast_products():
+        with fast_products(texts.device.type):
             total += float(model(part.tokens, part.order, part.given))
     return total / batch.masked

@@ -130,5 +130,5 @@ def with_layouts(
     ):
         given[which] = given_counts(random, int(which.sum()), length, of_rates)
         masked[which] = draw(random, given[which], length)
-    placed = orders(random, masked, order)
-    return InfillBatch(tokens, torch.from_numpy(placed), torch.from_numpy(given))
+    placed = torch.from_numpy(orders(random, masked, order))
+    return InfillBatch(tokens, placed.to(tokens.device), torch.from_numpy(given).to(tokens.device))

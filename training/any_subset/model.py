@@ -37,7 +37,7 @@ def visible(order: Tensor, given: Tensor) -> Tensor:
     """
     level = order.maximum(given[:, None] - 1)
     rows, keys = level[:, :, None], level[:, None, :]
-    own = torch.eye(order.shape[1], dtype=torch.bool).expand_as(keys <= rows)
+    own = torch.eye(order.shape[1], dtype=torch.bool, device=order.device).expand_as(keys <= rows)
     content = torch.cat((keys <= rows, torch.zeros_like(own)), dim=2)
     return torch.cat((content, torch.cat((keys < rows, own), dim=2)), dim=1)
 
@@ -54,9 +54,8 @@ class AnySubsetModel(nn.Module):
         n = tokens.shape[1]
         both = torch.cat((tokens, torch.full_like(tokens, MASK_ID)), dim=1)
         hidden = torch.where(visible(order, given), 0.0, NEVER).unsqueeze(1)
-        states = self.network.hidden(
-            both, partial(masked_attention, hidden=hidden), torch.arange(n).repeat(2)
-        )
+        positions = torch.arange(n, device=tokens.device).repeat(2)
+        states = self.network.hidden(both, partial(masked_attention, hidden=hidden), positions)
         content, asked = states.split(n, dim=1)
         return content, asked
 

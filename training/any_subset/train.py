@@ -61,6 +61,7 @@ class AnySubsetRun:
     batch: int = 16
     length: int = 256
     micro_batch: int = 4
+    device: str = "cpu"
     seed: int = 0
     order: Order = Order.LATTICE
     rates: MaskRates = LAST_RATES
@@ -99,7 +100,7 @@ class InfillBatches:
         rows = self.texts.rows(run.batch, run.core_share, step, run.seed)[:, : run.length]
         random = np.random.default_rng([run.seed, 17, step])
         rates = mask_rates(run.rates, progress, run.warmup)
-        return with_layouts(rows.contiguous(), random, rates, run.order, run.holes)
+        return with_layouts(rows.to(run.device), random, rates, run.order, run.holes)
 
 
 def train_any_subset(
@@ -114,18 +115,18 @@ def train_any_subset(
     keep_freed_memory()
     if world > 1:
         torch.set_num_threads(1)
-    model = new_model(run)
+    model = new_model(run).to(run.device)
     embedding = model.network.embedding.weight
     trained = [Trained(p, muon=p.ndim == 2 and p is not embedding) for p in model.parameters()]
     optimizer = ShardedOptimizer(trained, run.lr, run.weight_decay, distributed=world > 1)
     schedule = WSD(run.lr)
     batches = InfillBatches(run)
-    texts = batches.texts
-    step, elapsed, texts.used = load_rank(run.checkpoint, rank, model, optimizer, texts.used)
+    used = batches.texts.used
+    step, elapsed, batches.texts.used = load_rank(run.checkpoint, rank, model, optimizer, used)
     log = StepLog(run.checkpoint / "log.jsonl", step) if rank == 0 else None
 
     def save() -> None:
-        save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, texts.used)
+        save_rank(run.checkpoint, rank, model, optimizer, step, elapsed, batches.texts.used)
         if rank == 0:
             export_any_subset(model, run.checkpoint / "export")
 
@@ -151,7 +152,8 @@ def train_any_subset(
             save()
     save()
     if log is not None:
-        figures = held_out_nats(model, held_out_rows(run.data, run.length)[:, : run.length])
+        texts = held_out_rows(run.data, run.length)[:, : run.length]
+        figures = held_out_nats(model, texts.to(run.device))
         log.add({"step": step, "elapsed": elapsed, **figures})
         export_any_subset(model, run.output)
 
@@ -160,7 +162,7 @@ def accumulate(model: AnySubsetModel, batch: InfillBatch, micro_batch: int) -> f
     """Adds the gradients of the mean over the batch's masked tokens; returns it in nats (Eq. 7)."""
     total = 0.0
     for part in batch.split(micro_batch):
-        with fast_products():
+        with fast_products(part.tokens.device.type):
             loss = model(part.tokens, part.order, part.given) / batch.masked
         loss.backward()
         total += float(loss.detach())

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from training.options import EMBEDDED, WORK, RanksOption, SeedOption, WorkOption, spawn
+from training.options import (
+    EMBEDDED,
+    WORK,
+    CheckpointOption,
+    DeviceOption,
+    RanksOption,
+    SeedOption,
+    WorkOption,
+    checked_device,
+    spawn,
+)
 
 
 def block_dlm(
@@ -25,6 +35,8 @@ def block_dlm(
     ] = None,
     steps: Annotated[int, typer.Option(help="Steps to train instead of `minutes`.")] = 0,
     ranks: RanksOption = 2,
+    device: DeviceOption = "cpu",
+    checkpoint_steps: CheckpointOption = 50,
     layers: int = 8,
     block_length: Annotated[int, typer.Option(help="Slots of a block (L).")] = 8,
     length: Annotated[
@@ -52,6 +64,8 @@ def block_dlm(
         lr=lr,
         batch=batch,
         micro_batch=micro_batch,
+        device=checked_device(device, ranks),
+        checkpoint_steps=checkpoint_steps,
         seed=seed,
     )
     if ranks == 1:

@@ -36,32 +36,35 @@ def visible(length: int, block_length: int) -> Tensor:
     return torch.cat((clean, torch.cat((before, same), dim=1)))
 
 
-class BlockAttention:
+class BlockAttention(nn.Module):
     """Attention by `visible`, in chunks that leave out keys that none of their queries sees."""
 
     def __init__(self, length: int, block_length: int) -> None:
         """Raises ValueError unless a text is a whole number of blocks, and CHUNK, too."""
         if length % block_length or CHUNK % block_length:
             raise ValueError(f"block length: {block_length} divides {length} or {CHUNK} unevenly")
+        super().__init__()
         self.length = length
         seen = visible(length, block_length)
-        self.chunks = []
+        self.spans = []
         for start in range(0, length, CHUNK):
             end = min(start + CHUNK, length)
             noised = torch.arange(length + start, length + end)
             rows = torch.cat((torch.arange(start, end), noised))
             keys = torch.cat((torch.arange(end), noised))
             hidden = torch.where(seen[rows][:, keys], 0.0, NEVER)
-            self.chunks.append((start, end, hidden))
+            self.register_buffer(f"hidden_{start}", hidden, persistent=False)
+            self.spans.append((start, end))
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attention of q, k, v [batch, heads, 2 length, head_dim]."""
         n = self.length
         clean, noised = [], []
-        for start, end, hidden in self.chunks:
+        for start, end in self.spans:
             own = slice(n + start, n + end)
             queries = torch.cat((q[:, :, start:end], q[:, :, own]), dim=2)
             keys, values = (torch.cat((x[:, :, :end], x[:, :, own]), dim=2) for x in (k, v))
+            hidden = self.get_buffer(f"hidden_{start}")
             mixed = masked_attention(queries, keys, values, hidden)
             clean.append(mixed[:, :, : end - start])
             noised.append(mixed[:, :, end - start :])

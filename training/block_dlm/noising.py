@@ -28,6 +28,10 @@ class Noised:
         """These sequences alone."""
         return Noised(self.clean[chosen], self.noised[chosen], self.weight[chosen])
 
+    def to(self, device: str) -> Noised:
+        """The same on a device."""
+        return Noised(self.clean.to(device), self.noised.to(device), self.weight.to(device))
+
     def split(self, rows: int) -> list[Noised]:
         """Micro-batches of at most `rows` sequences."""
         count = len(self.clean)

@@ -46,6 +46,7 @@ class BlockDlmRun:
     decay: float = 0.5
     batch: int = 16
     micro_batch: int = 4
+    device: str = "cpu"
     core_share: float = 0.5
     continued_share: float = 0.3
     seed: int = 0
@@ -66,7 +67,7 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
     keep_freed_memory()
     if world > 1:
         torch.set_num_threads(1)
-    model = BlockDLM(started(run.start, run.layers), run.length, run.block_length)
+    model = BlockDLM(started(run.start, run.layers), run.length, run.block_length).to(run.device)
     embedding = model.network.embedding.weight
     trained = [
         Trained(each, muon=each.ndim == 2 and each is not embedding) for each in model.parameters()
@@ -81,7 +82,8 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
     while (done := run.done(step, elapsed)) < 1 and elapsed < part_end:
         rows = texts.draw(run.batch, run.core_share, run.continued_share, step)
         noised = noise(rows, run.block_length, np.random.default_rng([run.seed, 13, step]))
-        loss, right = _accumulate(model, noised.rows(slice(rank, None, world)), run.micro_batch)
+        mine = noised.rows(slice(rank, None, world)).to(run.device)
+        loss, right = _accumulate(model, mine, run.micro_batch)
         optimizer.step(schedule.rate(done))
         step += 1
         elapsed, previous = advance(elapsed, previous, distributed=world > 1)
@@ -103,10 +105,10 @@ def train(run: BlockDlmRun, rank: int = 0, world: int = 1) -> None:
 
 def _accumulate(model: BlockDLM, batch: Noised, micro_batch: int) -> tuple[float, float]:
     """Adds the gradients of the batch's mean loss; returns that and the share of right tokens."""
-    figures = torch.zeros(2)
+    figures = torch.zeros(2, device=batch.clean.device)
     for part in batch.split(micro_batch):
         share = len(part.clean) / len(batch.clean)
-        with fast_products():
+        with fast_products(batch.clean.device.type):
             loss, right = model(part)
         (loss * share).backward()
         figures += torch.stack((loss.detach(), right)) * share
@@ -117,10 +119,10 @@ def _accumulate(model: BlockDLM, batch: Noised, micro_batch: int) -> tuple[float
 def held_out(model: BlockDLM, run: BlockDlmRun, rows: int = 48) -> dict[str, float]:
     """Loss and share of right tokens on held-out texts, always with the same noise."""
     tokens = held_out_rows(run.data, run.length, rows)[:, :-1]
-    batch = noise(tokens, run.block_length, np.random.default_rng(0))
-    figures = torch.zeros(2)
+    batch = noise(tokens, run.block_length, np.random.default_rng(0)).to(run.device)
+    figures = torch.zeros(2, device=run.device)
     for part in batch.split(run.micro_batch):
-        with fast_products():
+        with fast_products(batch.clean.device.type):
             figures += torch.stack(model(part)) * len(part.clean) / rows
     return {"held_out_loss": float(figures[0]), "held_out_right": float(figures[1])}
 

@@ -71,6 +71,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def masked_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor) -> Tensor:
     """Attention with `hidden` [..., queries, keys], NEVER or 0, added to the scores."""
+    if q.is_cuda:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=hidden.to(q.dtype))
     scores = (q @ k.transpose(2, 3)).float() * q.shape[3] ** -0.5 + hidden
     return scores.softmax(-1).to(v.dtype) @ v
 

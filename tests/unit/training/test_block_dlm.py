@@ -92,7 +92,7 @@ def test_chunks_attend_as_the_whole_mask_does() -> None:
     q, k, v = torch.randn(3, 2, 1, 2 * n, 8, generator=torch.Generator().manual_seed(0))
     hidden = torch.where(visible(n, L), 0.0, -1e9)
     attention = BlockAttention(n, L)
-    assert len(attention.chunks) == 2
+    assert len(attention.spans) == 2
     torch.testing.assert_close(attention(q, k, v), masked_attention(q, k, v, hidden))
     with pytest.raises(ValueError, match="block length"):
         BlockAttention(10, L)
