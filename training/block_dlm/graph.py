@@ -22,7 +22,7 @@ from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
 from foredraft.denoising import Static, Unmasking
 from foredraft.model_files import sha256
-from training.block_dlm.denoiser import TorchDenoiser
+from training.block_dlm.denoiser import ServedDenoiser
 from training.corpus.tokenizer import EOS_ID
 
 
@@ -51,7 +51,7 @@ def corpus_prompts(data: Path, count: int, length: int) -> list[tuple[int, ...]]
 
 def calibrate(run: GraphRun) -> tuple[DraftGraph, Path]:
     """Decodes the prompts without drafts; writes the graph beside the weights; returns both."""
-    denoiser, steps = TorchDenoiser.of_folder(run.model), 0
+    denoiser, steps = ServedDenoiser(run.model), 0
     prompts = corpus_prompts(run.data, run.prompts, run.prompt_tokens)
     counts = Counts(run.ranked_by, run.lookahead)
     for seed, prompt in enumerate(tqdm(prompts, unit="prompt", mininterval=5)):
