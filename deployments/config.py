@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # What comes with Foredraft: models/, which a checkout links to and an installation has a copy of.
 DATA = ROOT / "foredraft_data"
 EMBEDDED_FILE = ROOT / "deployments" / "local.yaml"
+DIFFUSION_FILE = ROOT / "deployments" / "diffusion.yaml"
 CHAT_FILE = ROOT / "deployments" / "smollm2.yaml"
 PACED_FILE = ROOT / "deployments" / "paced" / "h100_qwen3_8b.yaml"
 RAMP_FILE = ROOT / "deployments" / "paced" / "ramp.yaml"

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from deployments.config import EMBEDDED_FILE, read
+from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, read
 from foredraft import __version__
 from foredraft.errors import ForedraftError
 from foredraft_cli import subcommands
@@ -100,16 +100,19 @@ def demo(
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of each comparison.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=8, help="Most tokens of an answer.")] = 128,
     diffusion: Annotated[
-        bool, typer.Option("--diffusion", help="Of the configuration's diffusion target.")
+        bool, typer.Option("--diffusion", help="Of a diffusion target beside the other one.")
     ] = False,
 ) -> None:
     """Stream an answer from a local cluster, then compare with plain decoding."""
     if diffusion:
         from foredraft_cli.demo_diffusion import run
+
+        file = config or DIFFUSION_FILE
     else:
         from foredraft_cli.demo import run
 
-    asyncio.run(run(read(served(config)), prompts, max_tokens))
+        file = served(config)
+    asyncio.run(run(read(file), prompts, max_tokens))
 
 
 def main() -> None:

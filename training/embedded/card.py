@@ -1,4 +1,4 @@
-"""The pair's manifest: shows that the files are the ones that the model card speaks of."""
+"""The embedded models' manifest: shows that the files are the ones that the model card speaks of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 MANIFEST = "manifest.json"
-MAX_BYTES = 48 * 1024 * 1024
+MAX_BYTES = 112 * 1024 * 1024
 
 
 def file_digests(directory: Path) -> dict[str, str]:
@@ -22,7 +22,7 @@ def file_digests(directory: Path) -> dict[str, str]:
 
 
 def write_manifest(directory: Path) -> None:
-    """Writes manifest.json. Raises ValueError when the pair is too large to be committed."""
+    """Writes manifest.json. Raises ValueError when the models are too large to be committed."""
     size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     if size > MAX_BYTES:
         raise ValueError(f"{directory} holds {size} bytes, more than {MAX_BYTES}")
