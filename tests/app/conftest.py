@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from deployments.config import CHAT_FILE, EMBEDDED_FILE, ServeFile, read
+from deployments.config import CHAT_FILE, DIFFUSION_FILE, EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
 from foredraft.gguf.smollm2 import smollm2_target
@@ -48,6 +48,19 @@ def chat(cluster: RunningCluster) -> Iterator[RunningCluster]:
     [application] = values["applications"]
     application |= {"name": "chat", "route_prefix": "/chat"}
     application["args"]["ingress"]["direct"]["port"] = free_port()
+    with running(ServeFile.model_validate(values)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def kinds(cluster: RunningCluster) -> Iterator[RunningCluster]:
+    """The any-subset and a block-diffusion target in one application, on the embedded one's Ray."""
+    values = read(DIFFUSION_FILE.with_name("any_subset.yaml")).model_dump()
+    [application] = values["applications"]
+    application |= {"name": "kinds", "route_prefix": "/kinds"}
+    application["args"]["ingress"]["direct"]["port"] = free_port()
+    [beside] = read(DIFFUSION_FILE).model_dump()["applications"]
+    application["args"]["denoiser"] = beside["args"]["denoiser"]
     with running(ServeFile.model_validate(values)) as started:
         yield started
 

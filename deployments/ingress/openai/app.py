@@ -145,7 +145,10 @@ class Ingress:
         if self._provider is not None:
             app.add_middleware(TraceParent)
         scrape.install(app, self._scrape)
-        playground.install(app, self._playground, self._handlers.chat.converses, self._kill_drafter)
+        chat, completions = self._handlers.chat, self._handlers.completions
+        playground.install(
+            app, self._playground, chat.converses, completions.fills, self._kill_drafter
+        )
         doors.install(app, self._admission, self._origins)
         return app
 

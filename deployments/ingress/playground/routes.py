@@ -35,11 +35,13 @@ def install(
     app: FastAPI,
     config: PlaygroundConfig,
     converses: bool,
+    fills: bool,
     kill_drafter: Callable[[], Awaitable[None]],
 ) -> None:
     """Add the routes that are enabled.
 
-    converses says whether the model has a chat template; kill_drafter ends one drafter's process.
+    converses says whether the model has a chat template, fills whether it fills holes; kill_drafter
+    ends one drafter's process.
     """
     if not config.enabled:
         return
@@ -58,7 +60,7 @@ def install(
 
     @app.get("/playground/options", include_in_schema=False)
     async def options() -> dict[str, Any]:
-        return {"chat": converses, "kill_drafter": config.kill_drafter}
+        return {"chat": converses, "infill": fills, "kill_drafter": config.kill_drafter}
 
     @app.get("/playground/{name}", include_in_schema=False)
     async def file(name: str) -> Response:

@@ -28,7 +28,7 @@ def app(config: PlaygroundConfig, killed: list[str]) -> FastAPI:
         killed.append(KILLED)
 
     found = made()
-    install(found, config, True, kill)
+    install(found, config, True, False, kill)
     return found
 
 

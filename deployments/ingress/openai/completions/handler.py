@@ -73,6 +73,11 @@ class Completions:
             )
         return Prompt(tokens, with_holes(parts))
 
+    @property
+    def fills(self) -> bool:
+        """Whether the model fills holes."""
+        return self._generations.target.any_subset
+
     def _require_any_subset(self, field: str) -> None:
-        if not self._generations.target.any_subset:
+        if not self.fills:
             raise InvalidRequest(f"{field} is not supported by this model", param=field)

@@ -3,6 +3,8 @@
 import { stream } from "./api.js";
 import { endOf, rejectedAt, repetition } from "./rounds.js";
 
+const OPEN = "\u2591";
+
 export class Lane {
   /** chosen is called with the round of a token that was clicked; changed after every round. */
   constructor(article, { chosen, changed }) {
@@ -20,19 +22,16 @@ export class Lane {
   }
 
   clear() {
-    Object.assign(this, { rounds: [], ids: [], text: "", cursor: -1, finished: false, spans: [] });
+    Object.assign(this, { rounds: [], ids: [], text: "", cursor: -1, finished: false, spans: [], holes: [] });
     this.box.replaceChildren();
     this.numbers.textContent = "";
   }
 
-  /** Decode a request to its end; before is shown ahead of it. Rounds are shown `slower` times
-   * later than they ended. */
-  async run(path, body, { before, slower, signal }) {
+  /** Decode a request to its end, behind the texts shown, or into the holes between them. Rounds
+   * are shown `slower` times later than they ended. */
+  async run(path, body, { shown, slower, signal }) {
     this.clear();
-    const lead = document.createElement("span");
-    lead.className = "before";
-    lead.textContent = before;
-    this.box.append(lead);
+    for (const part of shown) this.box.append(typeof part === "number" ? this.#hole(part) : given(part));
     const began = performance.now();
     for await (const chunk of stream(path, body, signal)) {
       const choice = chunk.choices[0];
@@ -46,8 +45,8 @@ export class Lane {
         this.changed(this);
       }
       // What was held back, as it could have begun a stop string, comes with no token of its own.
-      const shown = rounds.flatMap((round) => round.tokens).map((token) => token.text).join("");
-      if (text.length > shown.length) this.box.append(text.slice(shown.length));
+      const known = rounds.flatMap((round) => round.tokens).map((token) => token.text).join("");
+      if (text.length > known.length && !this.holes.length) this.box.append(text.slice(known.length));
       this.text += text;
     }
     this.finished = true;
@@ -67,14 +66,33 @@ export class Lane {
       span.textContent = token.text;
       span.dataset.at = String(this.spans.length);
       this.spans.push({ span, round, place });
-      this.box.append(span);
       this.ids.push(token.id);
+      this.#place(span);
     });
     if (follow) this.box.scrollTop = this.box.scrollHeight;
     const speed = this.ids.length / Math.max(this.seconds, 1e-9);
     this.numbers.textContent = `${this.ids.length} tokens, ${this.seconds.toFixed(2)} s, `
       + `${speed.toFixed(0)} tokens/s, ${this.rounds.length} rounds, `
       + `repetition ${(100 * repetition(this.ids)).toFixed(0)} %`;
+  }
+
+  /** Return a hole's place, with a sign for each token that is to come. */
+  #hole(tokens) {
+    const box = document.createElement("span");
+    box.className = "hole";
+    const open = document.createTextNode(OPEN.repeat(tokens));
+    box.append(open);
+    this.holes.push({ box, open });
+    return box;
+  }
+
+  /** Put a token behind the text, or into the first hole that has room, with its number. */
+  #place(span) {
+    const hole = this.holes.find(({ open }) => open.data);
+    if (!hole) return this.box.append(span);
+    span.dataset.order = String(this.ids.length);
+    hole.open.data = hole.open.data.slice(OPEN.length);
+    hole.box.insertBefore(span, hole.open);
   }
 
   #choose(target) {
@@ -111,6 +129,13 @@ export class Lane {
     const below = box.bottom + tip.offsetHeight + 6 < innerHeight;
     tip.style.top = `${below ? box.bottom + 4 : box.top - tip.offsetHeight - 4}px`;
   }
+}
+
+function given(text) {
+  const span = document.createElement("span");
+  span.className = "before";
+  span.textContent = text;
+  return span;
 }
 
 function pause(ms, signal) {

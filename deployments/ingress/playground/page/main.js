@@ -60,14 +60,14 @@ async function start(race) {
   again.never();
   running?.abort();
   const mine = (running = new AbortController());
-  const { path, before } = requests;
+  const { path, shown } = requests;
   racing = race;
   $("plain").hidden = !race;
   $("problem").hidden = true;
   $("verdict").textContent = "";
   $("stop").disabled = false;
   panel.clear();
-  const how = { before, slower: Number($("slow").value), signal: mine.signal };
+  const how = { shown, slower: Number($("slow").value), signal: mine.signal };
   try {
     const both = [fast.run(path, requests.body(true, race), how)];
     if (race) both.push(plain.run(path, requests.body(false, race), how));
@@ -172,5 +172,5 @@ linked();
 health();
 get("playground/options").then((options) => {
   $("kill").hidden = !options.kill_drafter;
-  requests.offer(options.chat);
+  requests.offer(options);
 }, () => {});

@@ -3,8 +3,12 @@
 const STARTS = {
   completion: "def merge_sorted(left: list[int], right: list[int]) -> list[int]:\n"
     + '    """Return one sorted list of both lists\' items."""\n',
+  infill: "class Point:\n    def __init__(self, x, y):\n        self.x = {{1}}\n        self.y = {{1}}\n\n\n"
+    + "class Stack:\n    def push(self, item):\n        self.items.{{4}}\n\n    def pop(self):\n        return self.items.{{2}}\n",
   chat: "Write a Python function that returns the n-th Fibonacci number, and explain it.",
 };
+
+const HOLE = /\{\{([1-9]\d{0,3})\}\}/;
 
 /** Keeps a conversation, and writes requests. */
 export class Requests {
@@ -16,15 +20,19 @@ export class Requests {
     for (const radio of form.elements.mode) radio.addEventListener("change", () => this.#suggest());
   }
 
-  /** Begin with a conversation if the model has a chat template, else offer none. */
-  offer(chat) {
+  /** Begin with holes if the model fills them, or a conversation if it has a chat template. */
+  offer({ chat, infill }) {
     this.form.querySelector("[value=chat]").disabled = !chat;
-    if (!chat || this.prompt.value !== STARTS.completion) return;
-    this.form.elements.mode.value = "chat";
+    this.form.querySelector("[value=infill]").parentElement.hidden = !infill;
+    if (!(chat || infill) || this.prompt.value !== STARTS.completion) return;
+    this.form.elements.mode.value = infill ? "infill" : "chat";
     this.#suggest();
   }
 
   #suggest() {
+    const fills = this.mode === "infill";
+    this.form.querySelector("#holes").hidden = !fills;
+    this.form.querySelector("#max-tokens").disabled = fills;
     const own = this.prompt.value && !Object.values(STARTS).includes(this.prompt.value);
     if (!own) this.prompt.value = STARTS[this.mode];
   }
@@ -37,20 +45,31 @@ export class Requests {
     return this.mode === "chat" ? "v1/chat/completions" : "v1/completions";
   }
 
-  /** What is shown before the answer. */
-  get before() {
-    if (this.mode === "completion") return this.prompt.value;
-    return this.#messages.map(({ role, content }) => `${role}: ${content}\n\n`).join("") + "assistant: ";
+  /** What is shown around the answer: texts, and holes as their number of tokens. */
+  get shown() {
+    if (this.mode === "infill") return this.#parts;
+    if (this.mode === "completion") return [this.prompt.value];
+    return [this.#messages.map(({ role, content }) => `${role}: ${content}\n\n`).join("") + "assistant: "];
+  }
+
+  /** The prompt's texts, and between two of them a hole's number of tokens. */
+  get #parts() {
+    const parts = this.prompt.value.split(HOLE).map((part, at) => (at % 2 ? Number(part) : part));
+    return parts.filter((part) => part !== "");
+  }
+
+  get #asked() {
+    if (this.mode === "chat") return { messages: this.#messages };
+    if (this.mode === "completion") return { prompt: this.prompt.value };
+    return { infill: this.#parts.map((part) => (typeof part === "number" ? { mask: part } : part)) };
   }
 
   /** The body of a request, decoded with drafts or plainly. A race shares nothing read before. */
   body(enabled, race) {
     const number = (id) => Number(this.form.querySelector(id).value);
     return {
-      ...(this.mode === "chat"
-        ? { messages: this.#messages }
-        : { prompt: this.prompt.value }),
-      max_tokens: number("#max-tokens"),
+      ...this.#asked,
+      ...(this.mode !== "infill" && { max_tokens: number("#max-tokens") }),
       temperature: number("#temperature"),
       seed: number("#seed"),
       speculative: { enabled, rounds: true },
