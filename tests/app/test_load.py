@@ -9,18 +9,20 @@ from foredraft.client import CompletionClient
 from foredraft_cli.prompts.held_out import prompts, sampling
 from tests.support.cluster import replica_pids
 
+TOKENS = 48
+
 
 async def test_sixteen_streams_each_equal_to_their_own_plain_run(client: CompletionClient) -> None:
     async def stream(index: int, prompt: str) -> tuple[int, ...]:
         tokens: list[int] = []
-        async for _, block in client.stream(prompt, sampling(0.8, index), 96):
+        async for _, block in client.stream(prompt, sampling(0.8, index), TOKENS):
             tokens += [committed.token for committed in block]
         return tuple(tokens)
 
     texts = prompts(16)
     together = await asyncio.gather(*(stream(i, text) for i, text in enumerate(texts)))
     for index, (text, tokens) in enumerate(zip(texts, together, strict=True)):
-        plain = await client.complete(text, sampling(0.8, index), 96, enabled=False)
+        plain = await client.complete(text, sampling(0.8, index), TOKENS, enabled=False)
         assert tokens == plain.tokens
 
 
@@ -39,7 +41,7 @@ async def test_memory_is_flat_over_300_requests(client: CompletionClient) -> Non
 
         async def one(index: int) -> None:
             async with gate:
-                await client.complete(texts[index % 25], sampling(0.8, index), 16)
+                await client.complete(texts[index % 25], sampling(0.8, index), 8)
 
         await asyncio.gather(*(one(i) for i in range(count)))
 
