@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +13,14 @@ import ray
 import torch
 
 from deployments.config import ServeFile
-from deployments.pools import TensorConfig
 from deployments.serve.cluster import RunningCluster, running
-from deployments.serve.platform import object_content
 from deployments.serve.tensors import ObjectStore
 from foredraft.errors import TensorLost
-from foredraft.tensors.reference import seal
 from foredraft_align.drafter.start import drafter_config, drafter_from_target
 from tests.support.checkpoints import VOCABULARY, write_target
 from tests.support.cluster import free_port, post
+from tests.support.storing_replica import EVERY, Replica
 from tests.support.waiting import eventually
-
-EVERY = TensorConfig(same_node_mib=0, other_node_mib=0)
 
 
 @pytest.fixture(scope="module")
@@ -102,30 +97,6 @@ async def test_features_through_the_store_draft_and_change_no_token(
 
     # The sessions have ended.
     await eventually(freed, every_s=0.1)
-
-
-class Replica:
-    """Another process of the cluster."""
-
-    def __init__(self) -> None:
-        self._store = ObjectStore(EVERY)
-
-    async def put(self, size: int) -> bytes | None:
-        return await self._store.put(bytes(size))
-
-    def put_pickled(self, path: str) -> bytes:
-        """Return a sealed reference to an object that would make a folder if unpickled."""
-
-        class Planted:
-            def __reduce__(self) -> Any:
-                return os.mkdir, (path,)
-
-        self._planted = ray.put(Planted())
-        return seal(self._store._key, object_content(self._planted))
-
-    def free(self, reference: bytes) -> dict[str, float]:
-        self._store.free([reference])
-        return self._store.stats()
 
 
 @pytest.fixture
