@@ -16,7 +16,7 @@ from foredraft_cli.cluster.status import of_connected
 from tests.support.cluster import free_port
 
 # Shorter than the command's: until the pools have followed, no longer.
-PLAN = RampPlan(phases=(Phase(0.6, 10), Phase(2.4, 24), Phase(0.5, 6)))
+PLAN = RampPlan(phases=(Phase(0.6, 5), Phase(2.4, 24), Phase(0.5, 4)))
 
 
 def configuration(folder: Path) -> ServeFile:
