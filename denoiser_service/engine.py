@@ -98,7 +98,7 @@ class DenoiserEngine:
         self._row_budget, self._prefill_rows = row_budget, prefill_rows
         self._most_drafts, self._useful_drafts = most_drafts, useful_drafts
         self._clock = clock
-        self._market = Market(pricing or Unpriced(), self._length, prefill_rows, clock())
+        self._market = Market(pricing or Unpriced(), self._length, prefill_rows, clock)
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._opened = 0
@@ -165,11 +165,10 @@ class DenoiserEngine:
             return outcomes
         started = self._clock()
         found, rows = self._evaluate(parts)
-        ended = self._clock()
-        seconds = ended - started
+        seconds = self._clock() - started
         context = sum(len(part.states) * part.end for part in parts)
         segments = sum(len(part.states) + (part.end > part.cached) for part in parts)
-        self._market.called(rows, context, segments, started, ended)
+        self._market.called(rows, context, segments, seconds)
         self.counts.called(rows, seconds, drafts=sum(max(0, len(p.states) - 1) for p in parts))
         for part, logits in zip(parts, found, strict=True):
             # A served session goes to the end of the queue.

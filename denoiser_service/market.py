@@ -2,12 +2,14 @@
 
 A state's rows cost time, whether or not the walk comes to it. So drafts of all sessions are bought
 in the order of their chance, as long as the call's expected steps for each second rise: by the
-verifier's price of draft tokens, with steps for tokens and a state's slots for rows.
+verifier's price of draft tokens, with steps for tokens and a state's slots for rows. The time
+beside calls does not count: unlike a verifier's, it grows with the steps. Making drafts takes time,
+too, so none are made where the surest token's chance would not pay for that as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from denoiser_service.session import Session
 from verifier_service.schedule.costs import Pass
@@ -15,14 +17,23 @@ from verifier_service.schedule.pricing import Offer, Pricing
 
 Sessions = Mapping[int, Session]
 
+# How fast the time that a session's drafts take is followed.
+_DRAFT_SHARE = 0.1
+
 
 class Market:
     """Trades the states of one engine's calls; keys name sessions."""
 
-    def __init__(self, pricing: Pricing, block_length: int, prefill_rows: int, now: float) -> None:
-        self._pricing = pricing
+    def __init__(
+        self,
+        pricing: Pricing,
+        block_length: int,
+        prefill_rows: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pricing, self._clock = pricing, clock
         self._length, self._prefill_rows = block_length, prefill_rows
-        self._ended = now
+        self._draft_s = 0.0
 
     def buy(self, sessions: Sessions) -> None:
         """Choose how many of its drafts each session has evaluated in the next call."""
@@ -37,19 +48,28 @@ class Market:
             if session.may_draft:
                 buyers.append(key)
         rows += min(prefill, self._prefill_rows)
-        # Nothing is drafted where not even sure drafts would be worth their rows.
-        hopes = [self._offer(key, sessions[key].hopes) for key in buyers]
+        # Steps that a call could make in the time of a session's drafts.
+        pass_s = self._pricing.pass_s(rows, 0)
+        forgone = rounds * self._draft_s / pass_s if pass_s else 0.0
+        hopes = [
+            self._offer(key, [max(0.0, hope - forgone) for hope in sessions[key].hopes])
+            for key in buyers
+        ]
         hoped = self._bought(hopes, rows, rounds)
-        offers = [self._offer(key, sessions[key].offer()) for key, n in hoped.items() if n]
+        offers = [self._made(key, sessions[key]) for key, n in hoped.items() if n]
         bought = self._bought(offers, rows, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
 
-    def called(self, rows: int, context: int, parts: int, started: float, ended: float) -> None:
+    def called(self, rows: int, context: int, parts: int, seconds: float) -> None:
         """Learn from a call of so many rows, behind so many tokens, in so many parts."""
-        done = Pass(rows, context, ended - started, sessions=parts)
-        self._pricing.passed(done, started - self._ended)
-        self._ended = ended
+        self._pricing.passed(Pass(rows, context, seconds, sessions=parts), 0.0)
+
+    def _made(self, key: int, session: Session) -> Offer:
+        began = self._clock()
+        offer = self._offer(key, session.offer())
+        self._draft_s += _DRAFT_SHARE * (self._clock() - began - self._draft_s)
+        return offer
 
     def _offer(self, key: int, chances: list[float]) -> Offer:
         return Offer(key, chances, [self._length] * len(chances))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from denoiser_service.core.draws import Logits
@@ -57,6 +58,7 @@ class Session:
         self._hash = hash_prefix(self.tokens)
         # The logits of the state before, from which drafts are made; a block's first has none.
         self._before: Logits | None = None
+        self._surest = -math.inf
         # The drafts of the next call, of which the first ones are bought, and how far earlier ones
         # came true.
         self._offered: list[Guess] = []
@@ -105,8 +107,11 @@ class Session:
 
     @property
     def hopes(self) -> list[float]:
-        """The greatest chances that its drafts can have."""
-        return [min(1.0, self._accepted.scale)] * self._max_drafts
+        """Chances that those of its drafts will hardly exceed, before any is made: of one step, of
+        two, and so on, each as sure as the first.
+        """
+        hope = min(1.0, self._accepted.scale * math.exp(self._surest))
+        return [hope**step for step in range(1, 1 + self._max_drafts)]
 
     def offer(self) -> list[float]:
         """Draft states, and return each one's chance to be come to, none likelier than before."""
@@ -151,6 +156,7 @@ class Session:
         self._accepted = self._accepted.after(chances, len(walk.states) - 1)
         self._offered = []
         self.state, self._before = walk.states[-1], walk.logits[-1]
+        self._surest = walk.surest
         if is_full(self.state):
             self.tokens += self.state
             self._hash = extend_hash(self._hash, self.state)

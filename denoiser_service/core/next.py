@@ -8,6 +8,7 @@ was evaluated ahead of time is left for the same next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,15 @@ class Rule:
         return Step(self.temperature, self.seed, filled)
 
 
+class Next(NamedTuple):
+    """The state after a step, and the greatest log p of a token of any slot that it left masked:
+    -inf where there is none.
+    """
+
+    state: State
+    surest: float
+
+
 def log_normalisers(logits: Logits) -> Floats:
     """Return the logarithm of each row's sum of exponentials, [n].
 
@@ -61,8 +71,8 @@ def log_normalisers(logits: Logits) -> Floats:
     return found
 
 
-def next_state(state: State, logits: Logits, rule: Rule, start: int) -> State:
-    """Return the state after one step; `start` is the block's first position in the text.
+def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
+    """Return what one step leads to; `start` is the block's first position in the text.
 
     A slot's confidence is p of the token drawn for it, at temperature 1; ties go to the lowest slot
     and to the lowest token. Raise ValueError if nothing is masked, CorruptModelOutput for logits
@@ -78,7 +88,9 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> State:
     tokens = rule.tokens(rows, num_filled(state), start + np.array(slots, dtype=np.int64))
     confidence = rows[np.arange(len(slots)), tokens] - normalisers
     chosen = most_confident(confidence, rule.unmasking)
-    return fill(state, {slots[row]: int(tokens[row]) for row in chosen})
+    left = np.delete(rows.max(axis=1) - normalisers, chosen)
+    filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
+    return Next(filled, float(left.max(initial=-np.inf)))
 
 
 def most_confident(confidence: Floats, unmasking: Unmasking) -> list[int]:

@@ -55,6 +55,7 @@ class Ranks:
         self._logits = anchor.logits[self._slots]
         self._normalisers = log_normalisers(self._logits)
         self._ranked: dict[int, _Ranked] = {}
+        self._best: dict[tuple[int, int], list[int]] = {}
 
     def _at(self, after: int) -> _Ranked:
         if after not in self._ranked:
@@ -103,12 +104,14 @@ class Ranks:
     def _token(self, row: int, candidate: Candidate) -> int | None:
         """Return the token with a candidate's rank in a row, None where it has no probability."""
         after = candidate.after if self._noisy else 0
-        if candidate.vocabulary == 1:
-            return int(self._at(after).drawn[row])
-        if candidate.vocabulary > self._logits.shape[1]:
-            return None
-        scores = self._scores(row, after)
-        for _ in range(candidate.vocabulary - 1):
-            scores[scores.argmax()] = -np.inf
-        token = int(scores.argmax())
-        return None if np.isneginf(scores[token]) else token
+        best = self._best.setdefault((row, after), [int(self._at(after).drawn[row])])
+        while len(best) < candidate.vocabulary:
+            # What would be drawn without the better ones, which needs no scores of all tokens.
+            only = slice(row, row + 1)
+            logits = self._logits[only].copy()
+            logits[0, best] = -np.inf
+            if np.isneginf(logits.max()):
+                return None
+            filled = num_filled(self._state) + after
+            best.append(int(self._rule.tokens(logits, filled, self._positions[only])[0]))
+        return best[candidate.vocabulary - 1]

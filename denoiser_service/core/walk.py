@@ -18,10 +18,13 @@ from foredraft.decoding.block_state import MASKED, State, extends, is_full
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The states that the walk came to, in order, and the logits that each step used."""
+    """The states that the walk came to, in order, the logits that each step used, and how sure the
+    last one was of what it left masked (Next.surest).
+    """
 
     states: tuple[State, ...]
     logits: tuple[Logits, ...]
+    surest: float
 
 
 def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) -> Walk:
@@ -31,11 +34,13 @@ def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) ->
     position in the text.
     """
     logits = [known[state]]
-    states = [next_state(state, logits[-1], rule, start)]
-    while not is_full(states[-1]) and states[-1] in known:
-        logits.append(known[states[-1]])
-        states.append(next_state(states[-1], logits[-1], rule, start))
-    return Walk(tuple(states), tuple(logits))
+    last = next_state(state, logits[-1], rule, start)
+    states = [last.state]
+    while not is_full(last.state) and last.state in known:
+        logits.append(known[last.state])
+        last = next_state(last.state, logits[-1], rule, start)
+        states.append(last.state)
+    return Walk(tuple(states), tuple(logits), last.surest)
 
 
 def worth_evaluating(state: State, drafts: Iterable[Guess], vocab: int) -> list[Guess]:

@@ -9,8 +9,10 @@ shorter than expected the curve is wrong, as one that was measured beside other 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +50,8 @@ class Pass:
 class PassCosts:
     """The curve through seconds at ascending rows of one session.
 
-    Beside it, context_s for each token before them and session_s for each further session.
+    Beside it, context_s for each token before them and session_s for each further session. In lists
+    of plain numbers: arrays of so few take longer, and every pass is observed.
     """
 
     def __init__(
@@ -58,10 +61,10 @@ class PassCosts:
         context_s: float = 0.0,
         session_s: float = 0.0,
     ) -> None:
-        self._rows: Floats = np.array(rows, dtype=np.float64)
-        self._measured = _rising(np.array(seconds, dtype=np.float64))
+        self._rows = [float(each) for each in rows]
+        self._measured = _rising([float(each) for each in seconds])
         self._scale = 1.0
-        self._factors: Floats = np.ones(len(rows))
+        self._factors = [1.0] * len(self._rows)
         self._seconds = self._measured
         self._context_s, self._session_s = context_s, session_s
         self._excess_s = self._drafted = 0.0
@@ -73,7 +76,7 @@ class PassCosts:
 
     def seconds(self, rows: float, context: int = 0, sessions: int = 1) -> float:
         """Return the seconds of a pass."""
-        return float(self.curve(rows, 0)[0]) + self.beside_rows_s(context, sessions)
+        return _at(self._rows, self._seconds, rows) + self.beside_rows_s(context, sessions)
 
     def beside_rows_s(self, context: int, sessions: int) -> float:
         """Return the seconds of a pass that do not depend on its rows."""
@@ -81,12 +84,15 @@ class PassCosts:
 
     def curve(self, rows: float, more: int) -> Floats:
         """Return the seconds of passes over rows, rows + 1, ..., rows + more rows."""
-        return _line(self._rows, self._seconds, np.arange(rows, rows + more + 1))
+        at = np.arange(rows, rows + more + 1)
+        found: Floats = np.interp(at, self._rows, self._seconds)
+        beyond = int(np.searchsorted(at, self._rows[-1], side="right"))
+        found[beyond:] = [_at(self._rows, self._seconds, each) for each in at[beyond:]]
+        return found
 
     def row_s(self, rows: float, more: int) -> float:
         """Return what each of so many more rows adds to a pass over rows."""
-        costs = self.curve(rows, more)
-        return float(costs[-1] - costs[0]) / more
+        return (self.seconds(rows + more) - self.seconds(rows)) / more
 
     def observe(self, done: Pass) -> None:
         """Learn from a pass."""
@@ -99,32 +105,33 @@ class PassCosts:
             self._excess_s += seconds - expected
             if seconds > _LEAST * expected:
                 return
-        measured = float(_line(self._rows, self._measured, np.array([done.rows]))[0])
+        measured = _at(self._rows, self._measured, done.rows)
         beside = self._measured_beside_s(done.context, done.sessions)
         self._scale += _SHARE * (seconds / (measured + beside) - self._scale)
         # What the rows of the pass took by themselves, of what they would by the scale alone.
         factor = max(0.0, seconds / self._scale - beside) / measured
-        right = min(int(np.searchsorted(self._rows, done.rows)), len(self._rows) - 1)
+        right = min(bisect_left(self._rows, done.rows), len(self._rows) - 1)
         left = max(0, right - 1)
-        width = max(1.0, float(self._rows[right] - self._rows[left]))
-        near_left = max(0.0, float(self._rows[right] - done.rows)) / width
+        width = max(1.0, self._rows[right] - self._rows[left])
+        near_left = max(0.0, self._rows[right] - done.rows) / width
         for at, weight in ((left, near_left), (right, 1 - near_left)):
             self._factors[at] += _SHARE * weight * (factor - self._factors[at])
-        self._seconds = _rising(self._scale * self._factors * self._measured)
+        parts = zip(self._factors, self._measured, strict=True)
+        self._seconds = _rising([self._scale * factor * each for factor, each in parts])
 
     def _measured_beside_s(self, context: int, sessions: int) -> float:
         return self._context_s * context + self._session_s * max(0, sessions - 1)
 
 
-def _line(rows: Floats, seconds: Floats, at: Floats) -> Floats:
-    """Return the seconds at some numbers of rows; beyond the last the last slope goes on."""
-    found: Floats = np.interp(at, rows, seconds)
-    beyond = np.maximum(at - rows[-1], 0.0)
-    if len(rows) > 1 and beyond[-1] > 0:
-        found = found + beyond * (seconds[-1] - seconds[-2]) / (rows[-1] - rows[-2])
-    return found
+def _at(rows: list[float], seconds: list[float], at: float) -> float:
+    """Return the seconds at a number of rows; beyond the last the last slope goes on."""
+    if at <= rows[0] or len(rows) == 1:
+        return seconds[0]
+    right = min(bisect_left(rows, at), len(rows) - 1)
+    slope = (seconds[right] - seconds[right - 1]) / (rows[right] - rows[right - 1])
+    return seconds[right - 1] + (float(at) - rows[right - 1]) * slope
 
 
-def _rising(seconds: Floats) -> Floats:
+def _rising(seconds: list[float]) -> list[float]:
     """Return costs that do not fall with more rows: noise only ever adds to a measurement."""
-    return np.minimum.accumulate(seconds[::-1])[::-1].copy()
+    return list(accumulate(reversed(seconds), min))[::-1]

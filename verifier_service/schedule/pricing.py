@@ -89,17 +89,32 @@ class Priced:
         The time between passes counts as part of the pass: with few sessions, nothing runs while
         drafts are made, and a pass that finds more tokens saves some of that.
         """
+        fixed_s = self._idle_s + self._costs.beside_rows_s(0, rounds)
+        if len(offers) == 1:
+            return [self._best(offers[0], rows, rounds, fixed_s)]
         owners = np.repeat(np.arange(len(offers)), [len(offer.expected) for offer in offers])
         expected = np.concatenate([np.asarray(offer.expected) for offer in offers])
         order = np.argsort(-expected, kind="stable")
         tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
         added = np.concatenate([np.asarray(offer.rows) for offer in offers])[order]
         more = np.concatenate(([0], np.cumsum(added)))
-        fixed_s = self._idle_s + self._costs.beside_rows_s(0, rounds)
         seconds = fixed_s + self._costs.curve(rows, int(more[-1]))[more]
         count = int(np.argmax(tokens / seconds))
         bought = np.bincount(owners[order[:count]], minlength=len(offers))
         return [int(each) for each in bought]
+
+    def _best(self, offer: Offer, rows: int, rounds: int, fixed_s: float) -> int:
+        """Return the same of one offer, whose tokens are in order already."""
+        count, tokens = 0, float(rounds)
+        most = tokens / (fixed_s + self._costs.seconds(rows))
+        for number, (expected, added) in enumerate(
+            zip(offer.expected, offer.rows, strict=True), start=1
+        ):
+            rows, tokens = rows + added, tokens + expected
+            rate = tokens / (fixed_s + self._costs.seconds(rows))
+            if rate > most:
+                count, most = number, rate
+        return count
 
     def passed(self, done: Pass, idle_s: float) -> None:
         """Learn from a pass."""

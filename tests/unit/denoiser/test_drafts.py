@@ -82,7 +82,7 @@ def test_ranked_with_noise_rank_one_is_what_the_target_draws_if_its_distribution
     ranks = Ranks(ANCHOR, rule, RankedBy.NOISE)
     while not is_full(state):
         after = num_filled(state) - num_filled(ANCHOR.state)
-        later = next_state(state, ANCHOR.logits, rule, 0)
+        later = next_state(state, ANCHOR.logits, rule, 0).state
         slot = next(s for s in range(4) if later[s] != state[s])
         filled.append(ranks.candidate(slot, later[slot], after))
         assert filled[-1].vocabulary == 1

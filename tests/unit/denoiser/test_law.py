@@ -71,7 +71,7 @@ def p_value(unmasking, temperature, noise):
         while not is_full(state):
             if state not in table:
                 table[state] = MODEL.logits((), state)
-            state = next_state(state, table[state], rule, 0)
+            state = next_state(state, table[state], rule, 0).state
         found[state] += 1
     exact = law(unmasking, temperature)
     blocks = sorted(exact, key=exact.get)

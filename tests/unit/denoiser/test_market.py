@@ -81,6 +81,21 @@ def test_where_not_even_a_sure_draft_pays_nothing_is_drafted():
     texts(ByRows(1.0, 0.0).engine(drafting))
 
 
+def test_drafts_that_take_longer_than_they_save_are_made_no_more():
+    table, made = ByRows(0.1, 0.6), []
+
+    def slow(anchor):
+        made.append(anchor)
+        table.now += 5.0
+        return all_successors(anchor)
+
+    request = opening(new=50, drafts=1)
+    reader = Reader(table.engine(slow), request)
+    reader.submit(200)
+    reader.hear(finish(reader.engine)[reader.handle])
+    assert 0 < len(made) < 10 < reader.calls
+
+
 def test_drafts_that_never_come_true_are_bought_no_more():
     request = opening(new=50, drafts=1, temperature=1.0)
     came_to = visited(request)

@@ -25,16 +25,26 @@ EVEN = logits([0, 2, 0], [0, 2, 0], [0, 2, 0])
 
 
 def test_equal_confidences_fill_the_lowest_slot_and_equal_scores_the_lowest_token():
-    assert next_state(EMPTY, EVEN, Rule(Static(1)), 0) == (1, MASKED, MASKED)
-    assert next_state(EMPTY, EVEN, Rule(Static(2)), 0) == (1, 1, MASKED)
-    assert next_state(EMPTY, np.zeros((3, 3), np.float32), Rule(Static(3)), 0) == (0, 0, 0)
-    assert next_state((MASKED, 0, MASKED), EVEN, Rule(Static(5)), 0) == (1, 0, 1)
+    assert next_state(EMPTY, EVEN, Rule(Static(1)), 0).state == (1, MASKED, MASKED)
+    assert next_state(EMPTY, EVEN, Rule(Static(2)), 0).state == (1, 1, MASKED)
+    assert next_state(EMPTY, np.zeros((3, 3), np.float32), Rule(Static(3)), 0).state == (0, 0, 0)
+    assert next_state((MASKED, 0, MASKED), EVEN, Rule(Static(5)), 0).state == (1, 0, 1)
 
 
 def test_dynamic_unmasking_fills_what_is_sure_and_at_least_one():
     sure = logits([0, 9, 0], [0, 0, 1], [9, 0, 0])
-    assert next_state(EMPTY, sure, Rule(Dynamic(0.9)), 0) == (1, MASKED, 0)
-    assert next_state(EMPTY, EVEN, Rule(Dynamic(0.9)), 0) == (1, MASKED, MASKED)
+    assert next_state(EMPTY, sure, Rule(Dynamic(0.9)), 0).state == (1, MASKED, 0)
+    assert next_state(EMPTY, EVEN, Rule(Dynamic(0.9)), 0).state == (1, MASKED, MASKED)
+
+
+def test_a_step_says_how_sure_it_was_of_what_it_left():
+    odds = np.log(np.array([[0.7, 0.2, 0.1], [0.1, 0.5, 0.4], [0.3, 0.3, 0.4]], np.float32))
+    for temperature in (0.0, 1.0):
+        left = next_state(EMPTY, odds, Rule(Static(1), temperature, 1), 0)
+        [slot] = [n for n, token in enumerate(left.state) if token != MASKED]
+        rest = np.delete(odds.max(axis=1), slot)
+        assert left.surest == pytest.approx(rest.max())
+    assert next_state(EMPTY, odds, Rule(Static(3)), 0).surest == -np.inf
 
 
 def test_confidence_is_that_of_the_drawn_token_whatever_the_temperature():
@@ -44,13 +54,17 @@ def test_confidence_is_that_of_the_drawn_token_whatever_the_temperature():
         return np.array([[50.0, 0, 0], [0, 0, 0], [0, 0, 0]])
 
     rows = logits([-5, 5, 0], [0, 0.1, 0], [0, 0, 1])
-    assert next_state(EMPTY, rows, Rule(Static(1), 1.0, 0, Draws(noise)), 0) == (MASKED, MASKED, 2)
+    assert next_state(EMPTY, rows, Rule(Static(1), 1.0, 0, Draws(noise)), 0).state == (
+        MASKED,
+        MASKED,
+        2,
+    )
 
 
 def test_what_has_no_probability_is_never_drawn():
     rows = logits(*[[-np.inf, 0, -np.inf]] * 3)
     for seed in range(50):
-        assert next_state(EMPTY, rows, Rule(Static(3), 2.0, seed), 0) == (1, 1, 1)
+        assert next_state(EMPTY, rows, Rule(Static(3), 2.0, seed), 0).state == (1, 1, 1)
 
 
 def test_noise_depends_on_seed_position_and_filled_slots():
@@ -79,7 +93,7 @@ def test_numbers_that_are_not_finite_are_refused(bad):
     rows[1, 1] = bad
     with pytest.raises(CorruptModelOutput, match="finite"):
         next_state(EMPTY, rows, Rule(Static(1)), 0)
-    assert next_state((MASKED, 0, MASKED), rows, Rule(Static(1)), 0) == (1, 0, MASKED)
+    assert next_state((MASKED, 0, MASKED), rows, Rule(Static(1)), 0).state == (1, 0, MASKED)
 
 
 def test_what_cannot_be_a_step_is_refused():
