@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from denoiser_service.core.draws import Logits
-from denoiser_service.core.next import Rule
+from denoiser_service.core.next import Next, Rule
 from denoiser_service.core.port import Drafting, Guess
 from denoiser_service.core.ranks import Anchor
 from denoiser_service.core.text import Text
@@ -56,9 +56,9 @@ class Session:
         self.tokens = list(request.prefix[:start])
         self.state: State = opened(request.prefix[start:], block_length)
         self._hash = hash_prefix(self.tokens)
-        # The logits of the state before, from which drafts are made; a block's first has none.
-        self._before: Logits | None = None
-        self._surest = -math.inf
+        # The logits of the state before, from which drafts are made, and what they led to: a
+        # block's first has none.
+        self._before: tuple[Logits, Next] | None = None
         # The drafts of the next call, of which the first ones are bought, and how far earlier ones
         # came true.
         self._offered: list[Guess] = []
@@ -110,13 +110,15 @@ class Session:
         """Chances that those of its drafts will hardly exceed, before any is made: of one step, of
         two, and so on, each as sure as the first.
         """
-        hope = min(1.0, self._accepted.scale * math.exp(self._surest))
+        surest = -math.inf if self._before is None else self._before[1].surest
+        hope = min(1.0, self._accepted.scale * math.exp(surest))
         return [hope**step for step in range(1, 1 + self._max_drafts)]
 
     def offer(self) -> list[float]:
         """Draft states, and return each one's chance to be come to, none likelier than before."""
         assert self._before is not None
-        drafts = self._drafting(Anchor(self.state, self._before, self.start))
+        logits, last = self._before
+        drafts = self._drafting(Anchor(self.state, logits, self.start, last.normalisers))
         self._offered = worth_evaluating(self.state, drafts, self._vocab)[: self._max_drafts]
         most, chances = 1.0, []
         for guess in self._offered:
@@ -155,8 +157,7 @@ class Session:
         chances = [guess.chance for guess in self._offered]
         self._accepted = self._accepted.after(chances, len(walk.states) - 1)
         self._offered = []
-        self.state, self._before = walk.states[-1], walk.logits[-1]
-        self._surest = walk.surest
+        self.state, self._before = walk.states[-1], (walk.logits[-1], walk.last)
         if is_full(self.state):
             self.tokens += self.state
             self._hash = extend_hash(self._hash, self.state)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from bench.spiffy.quality import Parsed
 from bench.spiffy.table import Row, Sample, row
 from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, Way, denoise
 from denoiser_service.config import DenoiserConfig
@@ -53,14 +54,16 @@ def measure(
     """Denoise after the prompts in each way, in turn, and return the rows."""
     config = DenoiserConfig(model=model, numerics="exact", threads=2)
     engines = {False: load_engine(config, _unpriced), True: load_engine(config)}
-    groups = _groups(plan, Tokenizer.from_file(str(tokenizer)))
+    read = Tokenizer.from_file(str(tokenizer))
+    groups = _groups(plan, read)
     found = []
     for temperature in TEMPERATURES:
         samples: defaultdict[Way, list[Sample]] = defaultdict(list)
         for number, (module, prompts) in enumerate(groups):
             ran = _denoised(engines, plan, prompts, number, temperature)
             for way, each in ran.items():
-                samples[way].append(Sample(module, each, ran[way.vanilla], ran[DYNAMIC]))
+                parsed = _parsed(read, prompts, each)
+                samples[way].append(Sample(module, each, ran[way.vanilla], ran[DYNAMIC], parsed))
             say(f"T {temperature:g}: {number + 1} of {len(groups)}")
         block = engines[False].info.block_length
         found += [row(way, block, temperature, samples[way]) for way in plan.ways]
@@ -86,6 +89,13 @@ def _denoised(
         way: denoise(engines[way.priced], prompts, way, sampling, plan.max_tokens)
         for way in (*plan.ways[first:], *plan.ways[:first])
     }
+
+
+def _parsed(read: Tokenizer, prompts: list[tuple[int, ...]], found: Denoised) -> Parsed:
+    parsed = Parsed()
+    for prompt, text in zip(prompts, found.texts, strict=True):
+        parsed = parsed.and_then(*(str(read.decode(list(each))) for each in (prompt, text)))
+    return parsed
 
 
 def _groups(plan: SpiffyPlan, tokenizer: Tokenizer) -> list[tuple[str, list[tuple[int, ...]]]]:

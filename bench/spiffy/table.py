@@ -9,18 +9,22 @@ from typing import NamedTuple
 
 from bench.papers.inference.bootstrap import Estimate, estimate, quotient
 from bench.papers.inference.figure import Figure
+from bench.spiffy.quality import Parsed
 from bench.spiffy.ways import Denoised, Way
 from foredraft.repetition import repetition
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Texts denoised in one way, by the same unmasking without drafts, and by dynamic unmasking."""
+    """Texts denoised in one way, by the same unmasking without drafts, and by dynamic unmasking;
+    how many of the first are still Python.
+    """
 
     module: str
     found: Denoised
     vanilla: Denoised
     dynamic: Denoised
+    parsed: Parsed
 
 
 class Row(NamedTuple):
@@ -28,7 +32,8 @@ class Row(NamedTuple):
 
     calls_divided is by how much drafts divide the calls of the same unmasking; speed is tokens per
     second against dynamic unmasking without drafts; beside_model is the time of drafting, pruning
-    and the walk as a share of the model's.
+    and the walk as a share of the model's; parses is the share of texts that are still Python, of
+    those whose prompt is.
     """
 
     block: int
@@ -44,6 +49,7 @@ class Row(NamedTuple):
     beside_model: Figure
     calls_within_steps: bool
     repetition: float
+    parses: float
 
 
 def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> Row:
@@ -70,6 +76,7 @@ def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> 
         Figure.of(per(lambda s: (s.found.seconds - s.found.model_s, s.found.model_s))),
         all(s.found.calls <= s.found.steps for s in samples),
         sum(map(repetition, texts)) / len(texts),
+        sum(s.parsed.still for s in samples) / max(1, sum(s.parsed.texts for s in samples)),
     )
 
 
@@ -77,9 +84,9 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
     head = (
         "| L | unmasking | D* | T | identical | tokens / call | calls divided by | speed | "
-        "beside the model | repetition |"
+        "beside the model | repetition | parses |"
     )
-    lines = [head, "|---|---|---|---|---|---|---|---|---|---|"]
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|"]
     for each in rows:
         cells = (
             str(each.block),
@@ -92,6 +99,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
             f"{each.speed.text()}x",
             each.beside_model.text(3),
             f"{each.repetition:.0%}",
+            f"{each.parses:.0%}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -40,7 +40,7 @@ class Counts:
         for step, logits in enumerate(block.logits, start=1):
             if step == len(states) - 1:
                 return
-            anchor = Anchor(states[step], logits, block.start)
+            anchor = Anchor.of(states[step], logits, block.start)
             ranks = Ranks(anchor, rule, self._ranked_by)
             ahead = states[step : step + len(self._levels) + 1]
             for level, formula in enumerate(_formulas(ranks, ahead)):

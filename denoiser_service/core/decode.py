@@ -41,7 +41,7 @@ def speculative(denoiser: Denoiser, text: Text, rule: Rule, drafting: Drafting) 
 
     def advance(prefix: Sequence[int], state: State, before: Logits | None) -> Walk:
         start = len(prefix)
-        drafts = () if before is None else drafting(Anchor(state, before, start))
+        drafts = () if before is None else drafting(Anchor.of(state, before, start))
         guesses = worth_evaluating(state, drafts, denoiser.vocab)
         states = [state, *(guess.state for guess in guesses)]
         known = dict(zip(states, denoiser.evaluate(prefix, states), strict=True))

@@ -49,12 +49,13 @@ class Rule:
 
 
 class Next(NamedTuple):
-    """The state after a step, and the greatest log p of a token of any slot that it left masked:
-    -inf where there is none.
+    """The state after a step; the greatest log p of a token of any slot that it left masked, -inf
+    where there is none; and the logarithms [L] of the sums that p of masked slots is divided by.
     """
 
     state: State
     surest: float
+    normalisers: Floats
 
 
 def log_normalisers(logits: Logits) -> Floats:
@@ -90,7 +91,9 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
     chosen = most_confident(confidence, rule.unmasking)
     left = np.delete(rows.max(axis=1) - normalisers, chosen)
     filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
-    return Next(filled, float(left.max(initial=-np.inf)))
+    of_slots = np.zeros(len(state))
+    of_slots[slots] = normalisers
+    return Next(filled, float(left.max(initial=-np.inf)), of_slots)
 
 
 def most_confident(confidence: Floats, unmasking: Unmasking) -> list[int]:

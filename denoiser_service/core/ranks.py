@@ -19,13 +19,21 @@ from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 
 
 class Anchor(NamedTuple):
-    """The state that drafts start from, and the logits [L, V] of the state before; `start` is the
-    block's first position in the text.
+    """The state that drafts start from, the logits [L, V] of the state before, and the logarithms
+    [L] of their sums; `start` is the block's first position in the text.
     """
 
     state: State
     logits: Logits
     start: int
+    normalisers: Floats
+
+    @classmethod
+    def of(cls, state: State, logits: Logits, start: int) -> Anchor:
+        """Return the anchor of a state with masked slots and the logits before it."""
+        slots, normalisers = masked_slots(state), np.zeros(len(state))
+        normalisers[slots] = log_normalisers(logits[slots])
+        return cls(state, logits, start, normalisers)
 
 
 class Draft(NamedTuple):
@@ -53,7 +61,7 @@ class Ranks:
         self._slots = masked_slots(anchor.state)
         self._positions = anchor.start + np.array(self._slots, dtype=np.int64)
         self._logits = anchor.logits[self._slots]
-        self._normalisers = log_normalisers(self._logits)
+        self._normalisers = anchor.normalisers[self._slots]
         self._ranked: dict[int, _Ranked] = {}
         self._best: dict[tuple[int, int], list[int]] = {}
 

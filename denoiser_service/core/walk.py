@@ -11,20 +11,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from denoiser_service.core.draws import Logits
-from denoiser_service.core.next import Rule, next_state
+from denoiser_service.core.next import Next, Rule, next_state
 from denoiser_service.core.port import Guess
 from foredraft.decoding.block_state import MASKED, State, extends, is_full
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The states that the walk came to, in order, the logits that each step used, and how sure the
-    last one was of what it left masked (Next.surest).
+    """The states that the walk came to, in order, the logits that each step used, and what the last
+    step led to.
     """
 
     states: tuple[State, ...]
     logits: tuple[Logits, ...]
-    surest: float
+    last: Next
 
 
 def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) -> Walk:
@@ -40,7 +40,7 @@ def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) ->
         logits.append(known[last.state])
         last = next_state(last.state, logits[-1], rule, start)
         states.append(last.state)
-    return Walk(tuple(states), tuple(logits), last.surest)
+    return Walk(tuple(states), tuple(logits), last)
 
 
 def worth_evaluating(state: State, drafts: Iterable[Guess], vocab: int) -> list[Guess]:

@@ -19,7 +19,7 @@ from foredraft.denoising import Dynamic, Static
 
 M = MASKED
 P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0.05]])
-ANCHOR = Anchor((M, M, M, 2), np.log(P).astype(np.float32), 0)
+ANCHOR = Anchor.of((M, M, M, 2), np.log(P).astype(np.float32), 0)
 """Slot 3 is filled; the others' best tokens have 0.7, 0.8 and 0.4."""
 GREEDY = Rule(Static(1))
 

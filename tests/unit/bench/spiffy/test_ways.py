@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.spiffy.quality import Parsed
 from bench.spiffy.run import SpiffyPlan
 from bench.spiffy.table import Sample, as_markdown, row
 from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, denoise
@@ -48,11 +49,25 @@ def test_figures_are_those_of_the_samples() -> None:
     plain = Denoised(((1, 2, 3, 4),), 4, 4, 1.0, 0.9)
     fast = Denoised(((1, 2, 3, 4),), 2, 4, 0.5, 0.4)
     wrong = fast._replace(texts=((1, 2, 3, 5),), steps=1)
-    samples = [Sample(f"m{at}", fast, plain, plain) for at in range(12)]
+    samples = [Sample(f"m{at}", fast, plain, plain, Parsed(2, at % 2)) for at in range(12)]
     found = row(DYNAMIC._replace(drafts=3), SLOTS, 0.0, samples)
     assert (found.identical, found.calls_within_steps, found.texts) == (1.0, True, 12)
     assert found.calls_divided.value == found.speed.value == found.tokens_per_call.value == 2.0
     assert found.beside_model.value == pytest.approx(0.25)
-    bad = row(DYNAMIC, SLOTS, 0.0, [*samples, Sample("m", wrong, plain, plain)])
+    assert found.parses == 0.25
+    bad = row(DYNAMIC, SLOTS, 0.0, [*samples, Sample("m", wrong, plain, plain, Parsed())])
     assert bad.identical == pytest.approx(12 / 13) and not bad.calls_within_steps
     assert as_markdown([found, bad]).count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "counts"),
+    [
+        ("    def f(self):\n        if x", ":\n            return 1\n        retu", (1, 1)),
+        ("x = [1,\n", "     2,\n", (1, 1)),
+        ("def f(a):\n", "    return a a\n", (1, 0)),
+        ("as well) is given,\n", "x = 1\n", (0, 0)),
+    ],
+)
+def test_a_text_may_stop_anywhere_but_must_be_python(prompt, answer, counts) -> None:
+    assert Parsed().and_then(prompt, answer) == counts
