@@ -19,6 +19,7 @@ from rich.console import Console
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
 from bench.kills.trials import Loss
+from bench.spiffy.family import Family
 from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, RAMP_FILE, read
 from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
@@ -305,6 +306,9 @@ def spiffy(
     quick: Annotated[bool, typer.Option(help="Fewer prompts and numbers of drafts.")] = False,
     prompts: Annotated[int | None, typer.Option(min=1, help="Held-out prompts.")] = None,
     sessions: Annotated[int, typer.Option(min=1, max=64, help="Texts at once.")] = 1,
+    family: Annotated[
+        Family, typer.Option(help="Prompts of the standard library alone, or of packages.")
+    ] = Family.ALL,
     development: Annotated[
         bool, typer.Option("--development", help="Prompts that settings are tried on.")
     ] = False,
@@ -319,7 +323,11 @@ def spiffy(
 
     plan = QUICK_PROMPTS if quick else SpiffyPlan()
     plan = replace(
-        plan, prompts=prompts or plan.prompts, sessions=sessions, development=development
+        plan,
+        prompts=prompts or plan.prompts,
+        sessions=sessions,
+        family=family,
+        development=development,
     )
     say = partial(typer.echo, err=True)
     rows = measure(model, plan, _embedded_tokenizer(), say)

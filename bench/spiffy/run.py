@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from bench.spiffy.family import Family
 from bench.spiffy.quality import Parsed
 from bench.spiffy.table import Row, Sample, row
 from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, Way, denoise
@@ -35,6 +36,7 @@ class SpiffyPlan:
     drafts: tuple[int, ...] = (1, 2, 3)
     static: bool = True
     development: bool = False
+    family: Family = Family.ALL
 
     @property
     def ways(self) -> list[Way]:
@@ -101,7 +103,8 @@ def _parsed(read: Tokenizer, prompts: list[tuple[int, ...]], found: Denoised) ->
 def _groups(plan: SpiffyPlan, tokenizer: Tokenizer) -> list[tuple[str, list[tuple[int, ...]]]]:
     """Return prompts that are denoised at once, with the module of the first."""
     found = []
-    for each in spread(held_out(plan.development), plan.prompts):
+    texts = [each for each in held_out(plan.development) if plan.family.has(each["module"])]
+    for each in spread(texts, plan.prompts):
         tokens = tokenizer.encode(each["text"], add_special_tokens=False).ids
         found.append((each["module"], tuple(tokens[: plan.prompt_tokens])))
     parts = [found[at : at + plan.sessions] for at in range(0, len(found), plan.sessions)]

@@ -87,6 +87,9 @@ def graph(
     greedy_ranks: Annotated[
         bool, typer.Option(help="Rank without noise above temperature 0, as the paper does.")
     ] = False,
+    corpus: Annotated[
+        str, typer.Option(help="Prompts of the standard library, core, or of packages, rest.")
+    ] = "core",
     size: Annotated[int, typer.Option(help="Nodes of the graph.", min=1)] = 10,
     lookahead: Annotated[int, typer.Option(help="Steps that a node may be ahead.", min=1)] = 5,
     prompts: Annotated[int, typer.Option(min=1)] = 50,
@@ -98,11 +101,14 @@ def graph(
     from foredraft.denoising import Dynamic, Static
     from training.block_dlm.graph import GraphRun, calibrate
 
+    if corpus not in ("core", "rest"):
+        raise typer.BadParameter(f"--corpus: expected core or rest, not {corpus}")
     run = GraphRun(
         model=model,
         data=work,
         unmasking=Static(static) if static else Dynamic(threshold),
         temperature=temperature,
+        corpus=corpus,
         ranked_by=RankedBy.GREEDY if greedy_ranks else RankedBy.NOISE,
         size=size,
         lookahead=lookahead,

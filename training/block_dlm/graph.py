@@ -28,11 +28,15 @@ from training.corpus.tokenizer import EOS_ID
 
 @dataclass(frozen=True)
 class GraphRun:
-    """Settings of one calibration; prompt i is decoded with seed i."""
+    """Settings of one calibration; prompt i is decoded with seed i.
+
+    `corpus` is "core", the standard library, or "rest", other packages.
+    """
 
     model: Path
     data: Path
     unmasking: Unmasking
+    corpus: str = "core"
     temperature: float = 0.0
     ranked_by: RankedBy = RankedBy.NOISE
     size: int = 10
@@ -42,9 +46,9 @@ class GraphRun:
     max_tokens: int = 64
 
 
-def corpus_prompts(data: Path, count: int, length: int) -> list[tuple[int, ...]]:
-    """Evenly spread windows of the corpus's core, never of the held-out part."""
-    tokens = np.load(data / "core.npy", mmap_mode="r")
+def corpus_prompts(file: Path, count: int, length: int) -> list[tuple[int, ...]]:
+    """Evenly spread windows of a part of the corpus."""
+    tokens = np.load(file, mmap_mode="r")
     starts = np.linspace(0, tokens.size - length, count).astype(int)
     return [tuple(int(token) for token in tokens[at : at + length]) for at in starts]
 
@@ -52,7 +56,7 @@ def corpus_prompts(data: Path, count: int, length: int) -> list[tuple[int, ...]]
 def calibrate(run: GraphRun) -> tuple[DraftGraph, Path]:
     """Decodes the prompts without drafts; writes the graph beside the weights; returns both."""
     denoiser, steps = ServedDenoiser(run.model), 0
-    prompts = corpus_prompts(run.data, run.prompts, run.prompt_tokens)
+    prompts = corpus_prompts(run.data / f"{run.corpus}.npy", run.prompts, run.prompt_tokens)
     counts = Counts(run.ranked_by, run.lookahead)
     for seed, prompt in enumerate(tqdm(prompts, unit="prompt", mininterval=5)):
         rule = Rule(run.unmasking, run.temperature, seed)

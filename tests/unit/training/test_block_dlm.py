@@ -216,7 +216,9 @@ def test_states_have_the_same_bits_alone_and_together(denoiser: ServedDenoiser) 
         assert np.array_equal(denoiser.evaluate([3] * 8, [state])[0], found)
 
 
-@pytest.mark.parametrize("options", ["--static 1", "--threshold 0.05 --temperature 1.0"])
+@pytest.mark.parametrize(
+    "options", ["--static 1", "--threshold 0.05 --temperature 1.0 --corpus rest"]
+)
 def test_a_calibrated_graph_lies_beside_the_weights_and_changes_no_text(
     folder: Path, tmp_path: Path, options: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench.spiffy.family import Family
 from bench.spiffy.quality import Parsed
 from bench.spiffy.run import SpiffyPlan
 from bench.spiffy.table import Sample, as_markdown, row
@@ -71,3 +72,8 @@ def test_figures_are_those_of_the_samples() -> None:
 )
 def test_a_text_may_stop_anywhere_but_must_be_python(prompt, answer, counts) -> None:
     assert Parsed().and_then(prompt, answer) == counts
+
+
+def test_a_family_has_its_modules() -> None:
+    assert [f for f in Family if f.has("csv")] == [Family.ALL, Family.STDLIB]
+    assert [f for f in Family if f.has("click.termui")] == [Family.ALL, Family.PACKAGES]
