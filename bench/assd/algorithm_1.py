@@ -154,7 +154,8 @@ def law(logits: Logits, sampling: SamplingParams) -> Floats:
     if not len(logits):
         return logits.astype(np.float64)
     if sampling.temperature == 0:
-        one_hot: Floats = np.eye(logits.shape[-1])[logits.argmax(axis=-1)]
+        one_hot: Floats = np.zeros(logits.shape)
+        np.put_along_axis(one_hot, logits.argmax(axis=-1)[..., None], 1.0, axis=-1)
         return one_hot
     return probabilities(process(logits, [RowSampling(sampling, 0)] * len(logits)))
 

@@ -26,7 +26,7 @@ from verifier_service.schedule.kv_manager import KvManager
 from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
-from verifier_service.targets.self_drafting import NoSelfDraft, RowsAhead
+from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, RowsAhead
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verify_step import (
@@ -73,6 +73,7 @@ class VerifierEngine:
         self._grammars = grammars or NoGrammars()
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
+        self._learnt = Learnt()
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._manager = KvManager(model, kv)
@@ -155,7 +156,7 @@ class VerifierEngine:
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
-            self_draft=RowsAhead(own) if own else NoSelfDraft(),
+            self_draft=RowsAhead(own, self._learnt) if own else NoSelfDraft(),
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,

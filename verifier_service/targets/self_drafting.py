@@ -17,13 +17,14 @@ from itertools import accumulate
 from operator import mul
 from typing import NamedTuple, Protocol
 
-# How fast the estimates follow, what they are at first, high so that drafts are tried, and how far
-# ahead rows are told apart.
-_RATE = 0.1
+# How fast a session's estimates follow, and an engine's, what they are at first, high so that
+# drafts are tried, and how far ahead rows are told apart.
+_RATE, _SHARED_RATE = 0.1, 0.02
 _START = 0.9
 _FAR = 8
-# For how many passes nothing is drafted once a draft was too dear.
-_PAUSE = 16
+# For how many passes nothing is drafted once a draft was too dear: twice as many each time, at most
+# so many.
+_PAUSE, _LONGEST = 16, 256
 
 
 class Guess(NamedTuple):
@@ -33,6 +34,16 @@ class Guess(NamedTuple):
 
     token: int
     ahead: int
+
+
+@dataclass(slots=True)
+class Learnt:
+    """What an engine's sessions found out about their drafts, which the next ones begin with."""
+
+    odds: list[float] = field(default_factory=lambda: [_START] * (1 + _FAR))
+    """of a guess to be right where those before it are, by how far ahead its row was"""
+    pause: int = _PAUSE
+    """passes without rows ahead once a draft is too dear"""
 
 
 class SelfDraft(Protocol):
@@ -85,13 +96,17 @@ class RowsAhead:
     """
 
     most_tokens: int
+    learnt: Learnt = field(default_factory=Learnt)
     guesses: list[Guess] = field(default_factory=list)
     moved: int = 1
     """tokens that the last pass decided"""
-    odds: list[float] = field(default_factory=lambda: [_START] * (1 + _FAR))
-    """of a guess to be right where those before it are, by how far ahead its row was"""
+    odds: list[float] = field(init=False)
+    """the session's own, as Learnt has them"""
     pause: int = 0
     """passes until rows are asked for again"""
+
+    def __post_init__(self) -> None:
+        self.odds = list(self.learnt.odds)
 
     def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Return the first guesses."""
@@ -100,18 +115,28 @@ class RowsAhead:
         return tuple(guess.token for guess in guesses), tuple(likely)
 
     def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
-        """Return what the next draft lacks if this pass decides as many tokens as the last one."""
+        """Return what the next draft lacks if this pass decides as many tokens as the last one.
+
+        Where drafts are cut, or were too dear lately, it is to have one token more than this one.
+        """
         if self.pause or offered > drafted == 0:
             return 0
-        most = self.most_tokens
+        cut = offered > drafted or (not drafted and self.learnt.pause > _PAUSE)
+        most = min(self.most_tokens, drafted + 1) if cut else self.most_tokens
         return max(0, min(most, most - drafted + self.moved, room))
 
     def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
         """Follow the odds, and take the rows behind the decided tokens as guesses."""
         for place in range(min(kept + 1, drafted)):
-            ahead = self.guesses[place].ahead
-            self.odds[ahead] += _RATE * ((place < kept) - self.odds[ahead])
-        self.pause = _PAUSE if offered > drafted == 0 else max(0, self.pause - 1)
+            self._learn(self.guesses[place].ahead, place < kept)
+        if not drafted and self.guesses:
+            # The token came, though nobody paid for its draft.
+            self._learn(self.guesses[0].ahead, self.guesses[0].token == chosen[0])
+        self.pause = max(0, self.pause - 1)
+        if offered > drafted == 0:
+            self.pause, self.learnt.pause = self.learnt.pause, min(2 * self.learnt.pause, _LONGEST)
+        elif drafted:
+            self.learnt.pause = _PAUSE
         self.moved = 1 + kept
         whole = kept == drafted
         self.guesses = [
@@ -123,3 +148,7 @@ class RowsAhead:
     def forget(self) -> None:
         """Drop the draft."""
         self.guesses = []
+
+    def _learn(self, ahead: int, right: bool) -> None:
+        for odds, rate in ((self.odds, _RATE), (self.learnt.odds, _SHARED_RATE)):
+            odds[ahead] += rate * (right - odds[ahead])

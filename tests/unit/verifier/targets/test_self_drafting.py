@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verifier_service.targets.self_drafting import NoSelfDraft, RowsAhead
+from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, RowsAhead
 
 
 def tokens(draft, room=99):
@@ -77,3 +77,41 @@ def test_nothing_is_drafted_where_nothing_may():
     draft.decided(0, 0, 0, [1])
     draft.forget()
     assert draft.draft(9) == ((), ()) and draft.rows_ahead(0, 0, 9) == draft.most_tokens == 0
+
+
+def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
+    learnt = Learnt()
+    waits = []
+    for _ in range(3):
+        draft = RowsAhead(3, learnt)
+        draft.decided(0, 0, 0, [10, 11, 12, 13])
+        draft.decided(3, 0, 0, [11])
+        waits.append(draft.pause)
+    assert waits == [16, 32, 64]
+    # Now no more is asked for than one draft token takes.
+    assert RowsAhead(3, learnt).rows_ahead(0, 0, 99) == 1
+    draft.decided(0, 0, 0, [10, 11, 12, 13])
+    draft.decided(3, 3, 1, [11, 12, 13, 14, 15])
+    assert learnt.pause == 16 and RowsAhead(3, learnt).rows_ahead(0, 0, 99) == 3
+
+
+def test_a_draft_that_is_cut_is_to_be_one_token_longer():
+    draft = RowsAhead(5)
+    draft.decided(0, 0, 0, [10, 11, 12, 13, 14, 15])
+    # Of five tokens one is verified: the next two are to have rows.
+    assert draft.rows_ahead(5, 1, 99) == 2
+    assert draft.rows_ahead(5, 5, 99) == 1
+
+
+def test_drafts_that_nobody_paid_for_are_learnt_from_too():
+    learnt = Learnt()
+    for _ in range(200):
+        draft = RowsAhead(2, learnt)
+        draft.decided(0, 0, 0, [10, 11, 12])
+        draft.decided(2, 0, 0, [99])
+    assert learnt.odds[1] < 0.1
+    for _ in range(200):
+        draft = RowsAhead(2, learnt)
+        draft.decided(0, 0, 0, [10, 11, 12])
+        draft.decided(2, 0, 0, [11])
+    assert learnt.odds[1] > 0.9 and RowsAhead(2, learnt).odds == learnt.odds
