@@ -25,6 +25,9 @@ from foredraft.errors import ConfigError
 from foredraft_cli.options import ConfigOption
 from foredraft_cli.prompts.held_out import PromptsOption
 
+# The cores that this process may use, counted before an engine pins its threads; only Linux says.
+_CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
 app = typer.Typer(help="Measure against plain decoding.", invoke_without_command=True)
 # Not under version control: bench/results holds the summaries that are.
 RESULTS = Path("bench/out")
@@ -386,11 +389,6 @@ def _write(file: Path, found: dict[str, Any]) -> None:
 def _machine() -> dict[str, str]:
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, {_cores()} cores",
+        "machine": f"{platform.machine()}, {_CORES} cores",
         "python": platform.python_version(),
     }
-
-
-def _cores() -> int:
-    """Return how many cores this process may use; only Linux says that."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
