@@ -48,15 +48,8 @@ class Market:
             if session.may_draft:
                 buyers.append(key)
         rows += min(prefill, self._prefill_rows)
-        # Steps that a call could make in the time of a session's drafts.
-        pass_s = self._pricing.pass_s(rows, 0)
-        forgone = rounds * self._draft_s / pass_s if pass_s else 0.0
-        hopes = [
-            self._offer(key, [max(0.0, hope - forgone) for hope in sessions[key].hopes])
-            for key in buyers
-        ]
-        hoped = self._bought(hopes, rows, rounds)
-        offers = [self._made(key, sessions[key]) for key, n in hoped.items() if n]
+        least = self._least_chance(rows, rounds)
+        offers = [self._made(key, sessions[key]) for key in buyers if sessions[key].hope > least]
         bought = self._bought(offers, rows, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
@@ -64,6 +57,19 @@ class Market:
     def called(self, rows: int, context: int, parts: int, seconds: float) -> None:
         """Learn from a call of so many rows, behind so many tokens, in so many parts."""
         self._pricing.passed(Pass(rows, context, seconds, sessions=parts), 0.0)
+
+    def _least_chance(self, rows: int, rounds: int) -> float:
+        """Return what a draft's chance must exceed to pay for making it and for its rows, which are
+        cheapest for some number of drafts.
+        """
+        call_s = self._pricing.pass_s(rows, 0)
+        if not call_s or not rounds:
+            return 0.0
+        draft_s = min(
+            (self._pricing.pass_s(rows + drafts * self._length, 0) - call_s) / drafts
+            for drafts in (1, 2, rounds, 2 * rounds)
+        )
+        return rounds * (draft_s + self._draft_s) / call_s
 
     def _made(self, key: int, session: Session) -> Offer:
         began = self._clock()

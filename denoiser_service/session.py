@@ -106,13 +106,10 @@ class Session:
         return self._before is not None and self._max_drafts > 0
 
     @property
-    def hopes(self) -> list[float]:
-        """Chances that those of its drafts will hardly exceed, before any is made: of one step, of
-        two, and so on, each as sure as the first.
-        """
+    def hope(self) -> float:
+        """A chance that no draft will much exceed, before any is made: the surest token's."""
         surest = -math.inf if self._before is None else self._before[1].surest
-        hope = min(1.0, self._accepted.scale * math.exp(surest))
-        return [hope**step for step in range(1, 1 + self._max_drafts)]
+        return min(1.0, self._accepted.scale * math.exp(surest))
 
     def offer(self) -> list[float]:
         """Draft states, and return each one's chance to be come to, none likelier than before."""
