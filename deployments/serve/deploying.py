@@ -1,8 +1,9 @@
 """A file as Ray Serve gets it, so that a changed one replaces no more than it must.
 
 Serve replaces every replica of an application whose `args` or policy have changed. So they stay the
-same here: a file's arguments go into the options of its deployments (deployments/serve/parts.py),
-its policy's parameters to where the policy looks for them.
+same here, but for a denoiser that comes or goes: a file's arguments go into the options of its
+deployments (deployments/serve/parts.py), its policy's parameters to where the policy looks for
+them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _PROCESS = {
     "placement_group_bundle_label_selector",
 }
 _NUMBER = {"num_replicas", "autoscaling_config"}
+# The arguments of an application that has a denoiser's deployment; which model is in its options.
+_WITH_DENOISER = {"denoiser": {"service": {"model": "models/embedded/block_dlm_8"}}}
 
 
 class Change(StrEnum):
@@ -58,6 +61,8 @@ def serve_values(file: ServeFile) -> dict[str, Any]:
         "import_path": entry.import_path,
         "deployments": [{"name": name} | each for name, each in options.items()],
     }
+    if entry.args.denoiser is not None:
+        application["args"] = _WITH_DENOISER
     if (policy := entry.autoscaling_policy) is not None:
         application["autoscaling_policy"] = policy.model_dump(mode="json")
     values = file.model_dump(mode="json", exclude_none=True, exclude={"applications"})
@@ -124,7 +129,7 @@ def deployed_changes(file: ServeFile) -> dict[str, Change]:
 def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str, Change]:
     """Return what becomes of each deployment when an application's values follow others."""
     then = {each["name"]: each for each in (before or {}).get("deployments", ())}
-    anew = before is None or bool(before.get("args"))
+    anew = before is None or (before.get("args") or {}) != after.get("args", {})
     # Serve replaces all replicas where a policy comes or goes.
     anew |= bool((before or {}).get("autoscaling_policy")) != bool(after.get("autoscaling_policy"))
     found = {}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from deployments.config import CHAT_FILE, DIFFUSION_FILE, EMBEDDED_FILE, ServeFile, read
-from deployments.serve.cluster import RunningCluster, running
+from deployments.serve.cluster import RunningCluster, deployed, running
 from foredraft.client import CompletionClient
 from foredraft.gguf.smollm2 import smollm2_target
 from orchestrator.length.config import ByTemperatureConfig, FixedConfig
@@ -61,7 +61,8 @@ def kinds(cluster: RunningCluster) -> Iterator[RunningCluster]:
     application["args"]["ingress"]["direct"]["port"] = free_port()
     [beside] = read(DIFFUSION_FILE).model_dump()["applications"]
     application["args"]["denoiser"] = beside["args"]["denoiser"]
-    with running(ServeFile.model_validate(values)) as started:
+    # As `foredraft serve` starts it.
+    with running(ServeFile.model_validate(values), start=deployed) as started:
         yield started
 
 

@@ -13,7 +13,8 @@ from ray import serve
 from ray.serve._private.deploy_utils import get_app_code_version
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
-from deployments.config import EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
+from deployments.app import build
+from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
 from deployments.serve import deploying
 from deployments.serve.deploying import Change, changes, serve_values
 from foredraft.errors import Unavailable
@@ -89,6 +90,26 @@ def test_serve_takes_the_values_and_sees_the_same_code_in_them() -> None:
         for file in (before, after)
     }
     assert len(versions) == 1
+
+
+def test_the_application_has_a_deployment_for_each_that_is_configured() -> None:
+    for file in (read(EMBEDDED_FILE), read(DIFFUSION_FILE)):
+        [application] = serve_values(file)["applications"]
+        whole = build(application.get("args", {}))
+        others: Any = whole._bound_deployment.init_kwargs
+        bound = [whole, *(each for each in others.values() if each)]
+        built = {each._bound_deployment.name for each in bound}
+        assert built == {each["name"] for each in application["deployments"]}
+
+
+def test_a_denoiser_that_comes_replaces_the_others_and_one_that_changes_does_not() -> None:
+    diffusion = read(DIFFUSION_FILE)
+    found = update(read(EMBEDDED_FILE), diffusion)
+    assert found == dict.fromkeys(PARTS, Change.PROCESS) | {"denoiser": Change.NEW}
+    values = diffusion.model_dump()
+    values["applications"][0]["args"]["denoiser"]["service"]["kv_tokens"] = 4096
+    found = update(diffusion, ServeFile.model_validate(values))
+    assert found == UNCHANGED | dict.fromkeys(("ingress", "denoiser"), Change.PROCESS)
 
 
 def test_bounds_of_a_pool_are_its_number() -> None:
