@@ -18,7 +18,7 @@ from operator import mul
 from typing import NamedTuple, Protocol
 
 # How fast a session's estimates follow, and an engine's, what they are at first, high so that
-# drafts are tried, and how far ahead rows are told apart.
+# drafts are tried, and the largest distance ahead that has an estimate of its own.
 _RATE, _SHARED_RATE = 0.1, 0.02
 _START = 0.9
 _FAR = 8
