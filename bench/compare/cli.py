@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench.compare.pairs import load_pair, measure_pairs, standard_pairs
 from bench.compare.rows import as_json, as_markdown
-from bench.kills.trials import Loss
+from bench.kills.trials import Loss, Target
 from bench.spiffy.family import Family
 from deployments.config import CHAT_FILE, EMBEDDED_FILE, PACED_FILE, RAMP_FILE, read
 from foredraft.errors import ConfigError
@@ -237,8 +237,9 @@ def rolling(
 
 @app.command()
 def kills(
-    trials: Annotated[int, typer.Option(min=1, help="How many verifiers are lost.")] = 100,
-    verifiers: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
+    trials: Annotated[int, typer.Option(min=1, help="How many replicas are lost.")] = 100,
+    target: Annotated[Target, typer.Option(help="Whose.")] = Target.VERIFIER,
+    replicas: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
     prompt: Annotated[
         int,
@@ -250,14 +251,14 @@ def kills(
     ] = None,
     config: ConfigOption = EMBEDDED_FILE,
 ) -> None:
-    """Kill and stop verifiers in every step of a request; compare its text, and time its gaps."""
+    """Kill and stop a target in every step of a request; compare its text, and time its gaps."""
     from bench.kills.run import KillPlan, measure
     from bench.kills.run import as_json as as_values
     from bench.kills.run import as_markdown as as_gaps
 
     say = partial(typer.echo, err=True)
     losses = tuple(Loss) if loss is None else (loss,)
-    plan = KillPlan(verifiers, trials, seed, losses, prompt)
+    plan = KillPlan(target, replicas, trials, seed, losses, prompt)
     found = asyncio.run(measure(read(config), plan, say))
     _report("kills", as_gaps(found), as_values(found), json_file)
 

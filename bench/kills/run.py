@@ -1,4 +1,4 @@
-"""`foredraft bench kills`: verifiers killed and stopped in every step of a request."""
+"""`foredraft bench kills`: targets' replicas killed and stopped in every step of a request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from bench.kills.stream import Stream
-from bench.kills.trials import STOPPED_S, Loss, Step, Trial, trials
+from bench.kills.trials import STOPPED_S, Loss, Step, Target, Trial, trials
 from bench.load.traffic import connect
 from bench.rolling.replaced import replaced
 from deployments.config import ServeFile
 from deployments.serve.cluster import running
 from deployments.serve.processes import replicas
 from foredraft.client import completion_body
-from foredraft.errors import ForedraftError
+from foredraft.errors import ConfigError, ForedraftError
 from foredraft_cli.prompts.held_out import prompts, sampling
 
 _MAX_TOKENS = 64
@@ -32,11 +32,12 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class KillPlan(NamedTuple):
-    """How many verifiers are lost, of how many, when by which seed, and how; and how many
-    characters a prompt has, which another verifier reads then.
+    """How many replicas of a target are lost, of how many, when by which seed, and how; and how
+    many characters a prompt has, which another replica reads then.
     """
 
-    verifiers: int
+    target: Target
+    replicas: int
     trials: int
     seed: int
     losses: tuple[Loss, ...]
@@ -64,26 +65,33 @@ _TOKENS = {
 async def measure(file: ServeFile, plan: KillPlan, say: Callable[[str], None]) -> list[Lost]:
     """Run a plan's trials on a cluster of its own."""
     found: list[Lost] = []
-    name, characters = file.application.name, plan.prompt_characters
-    with running(_wanted(file, plan.verifiers)) as cluster:
-        for trial in trials(plan.trials, plan.verifiers, plan.seed, plan.losses):
-            found.append(await _tried(cluster.url, name, trial, characters))
+    wanted = _wanted(file, plan)
+    with running(wanted) as cluster:
+        for trial in trials(plan.trials, plan.replicas, plan.seed, plan.losses):
+            found.append(await _tried(cluster.url, wanted, plan, trial))
             say(str(found[-1]))
     return found
 
 
-def _wanted(file: ServeFile, verifiers: int) -> ServeFile:
-    """Return the file with so many verifiers, which share this machine's cores."""
+def _wanted(file: ServeFile, plan: KillPlan) -> ServeFile:
+    """Return the file with so many of the target's replicas, which share this machine's cores.
+
+    Raise ConfigError if the file has no such target.
+    """
     values = file.model_dump()
     args = values["applications"][0]["args"]
-    args["verifier"] |= {"num_replicas": verifiers}
-    args["verifier"]["service"]["threads"] = 1
+    if args[plan.target] is None:
+        raise ConfigError(f"{plan.target}: the file has none", param="target")
+    args[plan.target]["num_replicas"] = plan.replicas
+    args[plan.target]["service"]["threads"] = 1
     args["ingress"]["pin_cpus"] = args["drafter"]["pin_cpus"] = ()
     return ServeFile.model_validate(values)
 
 
-async def _tried(url: str, application: str, trial: Trial, characters: int) -> Lost:
-    """Lose a verifier as a trial says, and wait until all are back."""
+async def _tried(url: str, file: ServeFile, plan: KillPlan, trial: Trial) -> Lost:
+    """Lose a replica as a trial says, and wait until all are back."""
+    target, application = plan.target, file.application.name
+    model, characters = plan.target.model(file.application.args), plan.prompt_characters
     text = prompts(_TEXTS)[trial.prompt % _TEXTS]
     prompt = (text * (characters // len(text) + 1))[:characters]
     params = sampling(trial.temperature, trial.prompt)
@@ -91,10 +99,11 @@ async def _tried(url: str, application: str, trial: Trial, characters: int) -> L
 
         def asked(enabled: bool) -> Stream:
             body = completion_body(prompt, params, _MAX_TOKENS, {"enabled": enabled})
+            body["model"] = model
             return Stream(http, url, body)
 
         plain = await asked(False).read()
-        before, stream = replicas("verifier", application), asked(True)
+        before, stream = replicas(target, application), asked(True)
         used = _cpu_s(before)
         if trial.step is Step.OPENING:
             pid = before[trial.prompt % len(before)]
@@ -118,7 +127,7 @@ async def _tried(url: str, application: str, trial: Trial, characters: int) -> L
             gap_s = max(answer.first_token_s, *answer.gaps_s, 0.0)
             lost = Lost(trial, answer.tokens == plain.tokens, round(gap_s, 3))
     if trial.signal is signal.SIGKILL:
-        await replaced("verifier", application, pid, len(before), _TIMEOUT_S)
+        await replaced(target, application, pid, len(before), _TIMEOUT_S)
     return lost
 
 
@@ -154,12 +163,12 @@ def as_json(found: Sequence[Lost]) -> dict[str, Any]:
 
 
 def as_markdown(found: Sequence[Lost]) -> str:
-    """Return a row for each number of verifiers, signal and step."""
+    """Return a row for each number of replicas, signal and step."""
     groups: dict[tuple[int, str, Step], list[Lost]] = defaultdict(list)
     for each in found:
         groups[each.trial.replicas, each.trial.signal.name, each.trial.step].append(each)
     head = [
-        "| verifiers | signal | step | trials | identical | longest gap, median s | longest s |",
+        "| replicas | signal | step | trials | identical | longest gap, median s | longest s |",
         "|--:|---|---|--:|--:|--:|--:|",
     ]
     rows = []

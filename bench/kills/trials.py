@@ -1,4 +1,4 @@
-"""Trials: in which of a request's steps a verifier is lost, how, and among how many."""
+"""Trials: in which of a request's steps a target's replica is lost, how, and among how many."""
 
 from __future__ import annotations
 
@@ -9,16 +9,30 @@ from itertools import cycle, product
 from random import Random
 from typing import NamedTuple
 
+from deployments.config import ForedraftConfig
 from foredraft_cli.prompts.held_out import TEMPERATURES
 
 # A round takes some milliseconds: somewhere within one, that is in a draft, a pass or a verdict.
 _ROUND_S = 0.03
-# A stopped verifier goes on after so many seconds.
+# A stopped replica goes on after so many seconds.
 STOPPED_S = 6.0
 
 
+class Target(StrEnum):
+    """Whose replicas are lost: the name of their deployment."""
+
+    VERIFIER = "verifier"
+    DENOISER = "denoiser"
+
+    def model(self, config: ForedraftConfig) -> str:
+        """Return the target's name in the API."""
+        if self is Target.DENOISER and config.denoiser is not None:
+            return config.denoiser.name
+        return config.name
+
+
 class Loss(StrEnum):
-    """How a verifier is lost."""
+    """How a replica is lost."""
 
     KILL = "kill"
     STOP = "stop"
@@ -28,7 +42,7 @@ _SIGNALS = {Loss.KILL: signal.SIGKILL, Loss.STOP: signal.SIGSTOP}
 
 
 class Step(StrEnum):
-    """Where a request is when its verifier is lost."""
+    """Where a request is when its replica is lost."""
 
     OPENING = "opening"
     PREFILL = "prefill"
@@ -38,7 +52,7 @@ class Step(StrEnum):
 
 
 class Trial(NamedTuple):
-    """One verifier of some is lost: delay_s after a step of a request was seen."""
+    """One replica of some is lost: delay_s after a step of a request was seen."""
 
     replicas: int
     signal: signal.Signals

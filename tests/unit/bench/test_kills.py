@@ -8,11 +8,14 @@ import signal
 from collections import Counter
 
 import aiohttp
+import pytest
 from aiohttp import web
 
-from bench.kills.run import Lost, as_json, as_markdown
+from bench.kills.run import KillPlan, Lost, as_json, as_markdown, measure
 from bench.kills.stream import Stream
-from bench.kills.trials import Step, Trial, trials
+from bench.kills.trials import Loss, Step, Target, Trial, trials
+from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, read
+from foredraft.errors import ConfigError
 from tests.support.cluster import free_port
 
 
@@ -34,6 +37,18 @@ def test_a_row_for_each_number_signal_and_step() -> None:
     [first, second] = json.loads(json.dumps(as_json(found)))["trials"]
     assert first["signal"] == "SIGKILL" and first["identical"] and first["error"] == ""
     assert second["longest_gap_s"] is None and second["error"] == "Unavailable: gone"
+
+
+async def test_a_target_that_a_file_does_not_have_is_refused_before_a_cluster_starts() -> None:
+    plan = KillPlan(Target.DENOISER, 2, 1, 1, tuple(Loss), 200)
+    with pytest.raises(ConfigError, match="denoiser: the file has none"):
+        await measure(read(EMBEDDED_FILE), plan, print)
+
+
+def test_each_target_is_asked_by_its_name() -> None:
+    both = read(DIFFUSION_FILE).application.args
+    assert Target.VERIFIER.model(both) == "foredraft-embedded"
+    assert Target.DENOISER.model(both) == "foredraft-diffusion"
 
 
 async def test_a_stream_is_followed_while_it_is_read() -> None:
