@@ -88,7 +88,7 @@ SUBCOMMANDS = (
     Subcommand(
         "tune", "foredraft_cli.simulation.tune", "Find an autoscaling policy's cheapest parameters."
     ),
-    Subcommand("bench", "bench.compare.cli", "Measure against plain decoding (in a checkout)."),
+    Subcommand("bench", "bench.commands.app", "Measure against plain decoding (in a checkout)."),
     Subcommand(
         "train", "training.cli", "Train the embedded target, drafter and proxy (in a checkout)."
     ),

@@ -10,7 +10,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bench.compare import cli, pairs
+from bench.commands import app as cli
+from bench.commands import report
+from bench.compare import pairs
 from foredraft.errors import ConfigError
 from tests.support.checkpoints import write_drafter, write_target
 
@@ -59,7 +61,7 @@ def test_a_quick_bench_replaces_no_full_one(
         return []
 
     monkeypatch.setattr(cli, "measure_pairs", measure)
-    monkeypatch.setattr(cli, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
     done = CliRunner().invoke(cli.app, options)
     assert done.exit_code == 0, done.output
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json", f"{name}.md"}
