@@ -16,11 +16,10 @@ import typer
 
 from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.serve.cluster import check_port, running
-from deployments.serve.platform import call_every_replica
 from deployments.serve.processes import replicas
-from foredraft.errors import ForedraftError
 from foredraft_cli.chaos import bodies
 from foredraft_cli.chaos.faults import Faults
+from foredraft_cli.chaos.held import SERVICES, held
 from foredraft_cli.chaos.load import Load
 from foredraft_cli.chaos.memory import memory_mib
 from foredraft_cli.chaos.tally import Tally
@@ -30,9 +29,6 @@ from orchestrator.length.config import ByTemperatureConfig, FixedConfig
 
 app = typer.Typer(add_completion=False)
 
-_SERVICES = ("verifier", "drafter")
-# What sessions hold, of each service's gauges.
-_HELD = ("sessions", "kv_used", "streams", "queue")
 _SETTLE_S = 60.0
 # Seconds of load without faults for each minute with them, before memory is first read: a process
 # that has served nothing holds less.
@@ -67,7 +63,7 @@ def _wanted(file: ServeFile, port: int) -> ServeFile:
     values = file.model_dump()
     [application] = values["applications"]
     args = application["args"]
-    for service in _SERVICES:
+    for service in SERVICES:
         args[service] |= {"num_replicas": 2}
     args["verifier"]["service"]["threads"] = 1
     lengths = ByTemperatureConfig(greedy=FixedConfig(k=12), sampled=FixedConfig(k=5))
@@ -112,7 +108,7 @@ async def _chaos(url: str, minutes: float, seed: int, clients: int) -> dict[str,
 
 
 def _num_replicas() -> dict[str, int]:
-    return {service: len(replicas(service)) for service in (*_SERVICES, "ingress")}
+    return {service: len(replicas(service)) for service in (*SERVICES, "ingress")}
 
 
 async def _leaked(counts: dict[str, int]) -> dict[str, float]:
@@ -121,37 +117,12 @@ async def _leaked(counts: dict[str, int]) -> dict[str, float]:
     """
     until = time.monotonic() + _SETTLE_S
     while True:
-        held = await asyncio.to_thread(_held)
-        if held is not None:
+        found = await asyncio.to_thread(held, "foredraft")
+        if found is not None:
             now = _num_replicas()
-            held |= {
+            found |= {
                 f"{each} processes": now[each] - n for each, n in counts.items() if now[each] != n
             }
-        if (held is not None and not held) or time.monotonic() > until:
-            return {"no answer": 1.0} if held is None else held
+        if (found is not None and not found) or time.monotonic() > until:
+            return {"no answer": 1.0} if found is None else found
         await asyncio.sleep(0.5)
-
-
-def _held() -> dict[str, float] | None:
-    """Return what each service's replicas hold, None where one does not answer."""
-    from ray import serve
-    from ray.exceptions import RayError
-
-    found: dict[str, float] = {}
-
-    def count(name: str, held: float) -> None:
-        if held:
-            found[name] = found.get(name, 0) + held
-
-    try:
-        ingress = serve.get_deployment_handle("ingress", "foredraft")
-        for requests in call_every_replica(ingress, "under_way", timeout_s=10):
-            count("ingress requests", requests)
-        for service in _SERVICES:
-            handle = serve.get_deployment_handle(service, "foredraft")
-            for _, gauges in call_every_replica(handle, "status", timeout_s=10):
-                for name in _HELD:
-                    count(f"{service} {name}", gauges.get(name, 0))
-    except (RayError, TimeoutError, ForedraftError):
-        return None
-    return found
