@@ -26,7 +26,7 @@ demo: $(STAMP)
 
 # The rings without a cluster, without what takes many seconds, and fewer random examples.
 test-fast: $(STAMP)
-	FOREDRAFT_TEST_FAST=1 $(ALONE) $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
+	FOREDRAFT_TEST_EXAMPLES=0.125 $(ALONE) $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
 
 # All rings. One cluster serves the app ring.
 test: $(STAMP)

@@ -32,7 +32,7 @@ def rolling(
 
 def kills(
     trials: Annotated[int, typer.Option(min=1, help="How many replicas are lost.")] = 100,
-    target: Annotated[Target, typer.Option(help="Whose.")] = Target.VERIFIER,
+    target: Annotated[Target, typer.Option(help="Whose.")] = Target.AUTOREGRESSIVE,
     replicas: Annotated[int, typer.Option(min=1, help="Of how many.")] = 2,
     seed: Annotated[int, typer.Option(help="Of the moments.")] = 1,
     prompt: Annotated[

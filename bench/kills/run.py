@@ -80,17 +80,17 @@ def _wanted(file: ServeFile, plan: KillPlan) -> ServeFile:
     """
     values = file.model_dump()
     args = values["applications"][0]["args"]
-    if args[plan.target] is None:
-        raise ConfigError(f"{plan.target}: the file has none", param="target")
-    args[plan.target]["num_replicas"] = plan.replicas
-    args[plan.target]["service"]["threads"] = 1
+    if args[plan.target.deployment] is None:
+        raise ConfigError(f"the file has no {plan.target.deployment}", param="target")
+    pool = args[plan.target.deployment]
+    pool["num_replicas"], pool["service"]["threads"] = plan.replicas, 1
     args["ingress"]["pin_cpus"] = args["drafter"]["pin_cpus"] = ()
     return ServeFile.model_validate(values)
 
 
 async def _tried(url: str, file: ServeFile, plan: KillPlan, trial: Trial) -> Lost:
     """Lose a replica as a trial says, and wait until all are back."""
-    target, application = plan.target, file.application.name
+    target, application = plan.target.deployment, file.application.name
     model, characters = plan.target.model(file.application.args), plan.prompt_characters
     text = prompts(_TEXTS)[trial.prompt % _TEXTS]
     prompt = (text * (characters // len(text) + 1))[:characters]
@@ -99,8 +99,7 @@ async def _tried(url: str, file: ServeFile, plan: KillPlan, trial: Trial) -> Los
 
         def asked(enabled: bool) -> Stream:
             body = completion_body(prompt, params, _MAX_TOKENS, {"enabled": enabled})
-            body["model"] = model
-            return Stream(http, url, body)
+            return Stream(http, url, plan.target.asked(body | {"model": model}))
 
         plain = await asked(False).read()
         before, stream = replicas(target, application), asked(True)

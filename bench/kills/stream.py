@@ -30,6 +30,8 @@ class Stream:
         sent = time.perf_counter()
         try:
             async with self._http.post(self._url, json=self._body) as response:
+                if response.status != 200:
+                    raise Unavailable(await response.text())
                 async for line in response.content:
                     lines.append((time.perf_counter(), line))
                     if line.startswith(_DATA):

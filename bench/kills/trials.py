@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import cycle, product
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deployments.config import ForedraftConfig
 from foredraft_cli.prompts.held_out import TEMPERATURES
@@ -19,16 +19,31 @@ STOPPED_S = 6.0
 
 
 class Target(StrEnum):
-    """Whose replicas are lost: the name of their deployment."""
+    """The kind of target whose replicas are lost."""
 
-    VERIFIER = "verifier"
-    DENOISER = "denoiser"
+    AUTOREGRESSIVE = "autoregressive"
+    ANY_SUBSET = "any-subset"
+    DIFFUSION = "diffusion"
+
+    @property
+    def deployment(self) -> str:
+        """The deployment that serves it."""
+        return "denoiser" if self is Target.DIFFUSION else "verifier"
 
     def model(self, config: ForedraftConfig) -> str:
-        """Return the target's name in the API."""
-        if self is Target.DENOISER and config.denoiser is not None:
+        """Return its name in the API."""
+        if self is Target.DIFFUSION and config.denoiser is not None:
             return config.denoiser.name
         return config.name
+
+    def asked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a completion's body; an any-subset target fills a hole in the prompt."""
+        if self is not Target.ANY_SUBSET:
+            return body | {"ignore_eos": True}
+        infill = {key: value for key, value in body.items() if key not in ("prompt", "max_tokens")}
+        prompt, middle = body["prompt"], len(body["prompt"]) // 2
+        parts = [prompt[:middle], {"mask": body["max_tokens"]}, prompt[middle:]]
+        return infill | {"infill": parts}
 
 
 class Loss(StrEnum):

@@ -40,15 +40,19 @@ def test_a_row_for_each_number_signal_and_step() -> None:
 
 
 async def test_a_target_that_a_file_does_not_have_is_refused_before_a_cluster_starts() -> None:
-    plan = KillPlan(Target.DENOISER, 2, 1, 1, tuple(Loss), 200)
-    with pytest.raises(ConfigError, match="denoiser: the file has none"):
+    plan = KillPlan(Target.DIFFUSION, 2, 1, 1, tuple(Loss), 200)
+    with pytest.raises(ConfigError, match="no denoiser"):
         await measure(read(EMBEDDED_FILE), plan, print)
 
 
-def test_each_target_is_asked_by_its_name() -> None:
+def test_each_target_is_asked_by_its_name_for_what_it_can_do() -> None:
     both = read(DIFFUSION_FILE).application.args
-    assert Target.VERIFIER.model(both) == "foredraft-embedded"
-    assert Target.DENOISER.model(both) == "foredraft-diffusion"
+    assert Target.AUTOREGRESSIVE.model(both) == "foredraft-embedded"
+    assert Target.DIFFUSION.model(both) == "foredraft-diffusion"
+    body = {"prompt": "a = 1", "max_tokens": 4, "seed": 3}
+    assert Target.DIFFUSION.asked(body) == body | {"ignore_eos": True}
+    filled = {"infill": ["a ", {"mask": 4}, "= 1"], "seed": 3}
+    assert Target.ANY_SUBSET.asked(body) == filled
 
 
 async def test_a_stream_is_followed_while_it_is_read() -> None:
