@@ -63,6 +63,7 @@ class Clients:
             ]
         )
         body |= {"max_tokens": _TOKENS, "stream": random.random() < 0.7}
+        body["ignore_eos"] = "structured_outputs" not in body
         async with self._http.post(self._url, json=body) as response:
             response.raise_for_status()
             await response.read()
@@ -74,8 +75,11 @@ class Clients:
             input=generation_pb2.Input(text=prompt),
             sampling=common_pb2.SamplingParams(temperature=random.choice((0.0, 0.8)), seed=1),
             max_tokens=_TOKENS,
-            grammar=random.choice((None, grammar)),
         )
+        if random.random() < 0.5:
+            request.grammar.CopyFrom(grammar)
+        else:
+            request.ignore_eos = True
         if random.random() < 0.3:
             await self._stub.Generate(request)
             return

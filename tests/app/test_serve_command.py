@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -26,6 +26,7 @@ from tests.support.cluster import free_port
 
 PROMPT = "def area(width, height):\n"
 SECRET = "hushhushhush"
+BODY = {"prompt": f"{SECRET} = 1\n", "max_tokens": 4, "seed": 1}
 _RUN = [sys.executable, "-c", "from foredraft_cli.main import main; main()", "serve", "--config"]
 
 
@@ -84,56 +85,142 @@ async def lines_of(
     return lines
 
 
-async def drained(
-    process: subprocess.Popen[str],
-    number: signal.Signals,
-    http: aiohttp.ClientSession,
-    url: str,
-) -> None:
-    """Send a server's processes a signal, as a terminal sends SIGINT, and see how it ends.
+class Server(NamedTuple):
+    """A server with keys, HTTPS and logs in JSON."""
 
-    Not ready at once, no new requests; short streams end, a long one with an error event.
-    """
-    begun = [asyncio.Event() for _ in range(4)]
-    streams = [
-        asyncio.create_task(lines_of(http, url, length, event))
-        for length, event in zip((120, 120, 120, 1900), begun, strict=True)
-    ]
-    await asyncio.gather(*(event.wait() for event in begun))
-    os.killpg(process.pid, number)
-    until = asyncio.get_running_loop().time() + 30
-    while True:
-        async with http.get(f"{url}/health/ready") as answer:
-            if answer.status == 503:
-                assert (await answer.json())["error"]["message"] == "the server is stopping"
-                break
-        assert asyncio.get_running_loop().time() < until
-    async with http.post(f"{url}/v1/completions", json=streaming(4)) as answer:
-        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-        assert (await answer.json())["error"]["type"] == "unavailable_error"
-    ended = await asyncio.gather(*streams)
-    await http.close()
-    assert await asyncio.to_thread(process.wait, 60) == 0
-    assert all(lines[-1] == "data: [DONE]" for lines in ended)
-    for lines in ended[:3]:
-        last = json.loads(lines[-2].removeprefix("data: "))
-        assert last["choices"][0]["finish_reason"] == "length"
-    error = json.loads(ended[3][-2].removeprefix("data: "))["error"]
-    assert error["message"] == "the server is stopping"
+    process: subprocess.Popen[str]
+    file: Path
+    url: str
+    key: str
+
+    def session(self, key: str = "") -> aiohttp.ClientSession:
+        """A client that trusts the server's certificate."""
+        trusting = ssl.create_default_context(cafile=self.file.with_name("ca.crt"))
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting), headers=headers)
+
+    def doctor(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the doctor."""
+        code = "from foredraft_cli.main import main; main()"
+        certificate = {"SSL_CERT_FILE": str(self.file.with_name("ca.crt"))}
+        return subprocess.run(
+            [sys.executable, "-c", code, "doctor", self.url],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | certificate | environment,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("server")
+    write_certificates(folder)
+    key = add_key(folder / "keys.yaml", "alice")
+    port = free_port()
+    file = configuration(folder, port, ingress={"keys_file": "keys.yaml", "drain_s": 2})
+    values = yaml.safe_load(file.read_text())
+    values["logging_config"] = {"encoding": "JSON"}
+    values["http_options"] |= {"ssl_keyfile": "server.key", "ssl_certfile": "server.crt"}
+    file.write_text(yaml.safe_dump(values))
+    with serving(file) as process:
+        yield Server(process, file, f"https://localhost:{port}", key)
 
 
 @pytest.mark.slow
-async def test_its_address_is_its_own_and_sigterm_drains(tmp_path: Path) -> None:
-    port = free_port()
-    file = configuration(tmp_path, port, ingress={"drain_s": 2})
-    with serving(file) as process:
-        busy = subprocess.run([*_RUN, str(file)], capture_output=True, text=True, cwd=ROOT)
-        assert busy.returncode == 2
-        assert busy.stderr.splitlines()[-1] == (
-            f"foredraft: http_options: cannot listen on 127.0.0.1:{port}: Address already in use"
-        )
-        async with aiohttp.ClientSession() as http:
-            await drained(process, signal.SIGTERM, http, f"http://127.0.0.1:{port}")
+def test_its_address_is_its_own(server: Server) -> None:
+    busy = subprocess.run([*_RUN, str(server.file)], capture_output=True, text=True, cwd=ROOT)
+    assert busy.returncode == 2
+    port = server.url.rpartition(":")[2]
+    assert busy.stderr.splitlines()[-1] == (
+        f"foredraft: http_options: cannot listen on 127.0.0.1:{port}: Address already in use"
+    )
+
+
+@pytest.mark.slow
+async def test_with_keys_over_https_every_route_but_health_needs_one(server: Server) -> None:
+    url, key = server.url, server.key
+    async with server.session() as http:
+
+        async def status(method: str, path: str, given: str = "") -> int:
+            headers = {"authorization": f"Bearer {given}"} if given else {}
+            async with http.request(method, url + path, json=BODY, headers=headers) as answer:
+                return answer.status
+
+        async with http.get(
+            f"{url}/openapi.json", headers={"authorization": f"Bearer {key}"}
+        ) as told:
+            described = (await told.json())["paths"]
+        routes = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
+        others = [("GET", path) for path in ("/", "/playground/main.js", "/docs", "/nowhere")]
+        for method, path in (*routes, *others):
+            wanted = 200 if path in OPEN else 401
+            assert await status(method, path) == wanted, path
+            assert await status(method, path, key + "x") == wanted, path
+        assert await status("POST", "/v1/completions", key) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await http.get(url.replace("https", "http") + "/health")
+
+
+@pytest.mark.slow
+def test_the_doctor_names_a_missing_key(server: Server) -> None:
+    locked = server.doctor()
+    assert locked.returncode == 1 and "no_key" in locked.stdout
+    assert "identical: 6 of 6" in server.doctor(FOREDRAFT_API_KEY=server.key).stdout
+
+
+@pytest.mark.slow
+async def test_the_logs_hold_no_word_of_a_prompt_and_no_key(server: Server) -> None:
+    async with (
+        server.session(server.key) as http,
+        http.post(f"{server.url}/v1/completions", json=BODY) as answer,
+    ):
+        assert answer.status == 200
+    logs = Path("/tmp/ray/session_latest/logs")
+    for each in logs.rglob("*"):
+        if each.is_file():
+            text = each.read_text(errors="replace")
+            assert SECRET not in text and server.key not in text, each
+    [ingress] = logs.glob("serve/replica_foredraft_ingress_*.log")
+    lines = [json.loads(line) for line in ingress.read_text().splitlines()]
+    assert any("/v1/completions 200" in line["message"] for line in lines)
+
+
+@pytest.mark.slow
+async def test_sigterm_drains_it(server: Server) -> None:
+    """Not ready at once, no new requests; short streams end, a long one with an error event.
+
+    Its processes get the signal, as they do from a terminal.
+    """
+    process, url = server.process, server.url
+    async with server.session(server.key) as http:
+        begun = [asyncio.Event() for _ in range(4)]
+        streams = [
+            asyncio.create_task(lines_of(http, url, length, event))
+            for length, event in zip((120, 120, 120, 1900), begun, strict=True)
+        ]
+        await asyncio.gather(*(event.wait() for event in begun))
+        os.killpg(process.pid, signal.SIGTERM)
+        until = asyncio.get_running_loop().time() + 30
+        while True:
+            async with http.get(f"{url}/health/ready") as answer:
+                if answer.status == 503:
+                    assert (await answer.json())["error"]["message"] == "the server is stopping"
+                    break
+            assert asyncio.get_running_loop().time() < until
+        async with http.post(f"{url}/v1/completions", json=streaming(4)) as answer:
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert (await answer.json())["error"]["type"] == "unavailable_error"
+        ended = await asyncio.gather(*streams)
+        await http.close()
+        assert await asyncio.to_thread(process.wait, 60) == 0
+        assert all(lines[-1] == "data: [DONE]" for lines in ended)
+        for lines in ended[:3]:
+            last = json.loads(lines[-2].removeprefix("data: "))
+            assert last["choices"][0]["finish_reason"] == "length"
+        error = json.loads(ended[3][-2].removeprefix("data: "))["error"]
+        assert error["message"] == "the server is stopping"
 
 
 @pytest.mark.slow
@@ -146,68 +233,3 @@ def test_a_replica_that_refuses_its_configuration_is_one_line(tmp_path: Path) ->
     assert last.startswith("foredraft: verifier: ")
     assert "cuda:99" in last
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.slow
-async def test_with_keys_over_https_every_route_but_health_needs_one(tmp_path: Path) -> None:
-    """And the logs, in JSON, hold no word of a prompt and no key. In the end SIGINT drains it."""
-    write_certificates(tmp_path)
-    keys = tmp_path / "keys.yaml"
-    key = add_key(keys, "alice")
-    port = free_port()
-    file = configuration(tmp_path, port, ingress={"keys_file": "keys.yaml", "drain_s": 2})
-    values = yaml.safe_load(file.read_text())
-    values["logging_config"] = {"encoding": "JSON"}
-    values["http_options"] |= {"ssl_keyfile": "server.key", "ssl_certfile": "server.crt"}
-    file.write_text(yaml.safe_dump(values))
-    trusting = ssl.create_default_context(cafile=tmp_path / "ca.crt")
-    url = f"https://localhost:{port}"
-    body = {"prompt": f"{SECRET} = 1\n", "max_tokens": 4, "seed": 1}
-    with serving(file) as process:
-        connector = aiohttp.TCPConnector(ssl=trusting)
-        async with aiohttp.ClientSession(connector=connector) as http:
-
-            async def status(method: str, path: str, given: str = "") -> int:
-                headers = {"authorization": f"Bearer {given}"} if given else {}
-                async with http.request(method, url + path, json=body, headers=headers) as answer:
-                    return answer.status
-
-            async with http.get(
-                f"{url}/openapi.json", headers={"authorization": f"Bearer {key}"}
-            ) as told:
-                described = (await told.json())["paths"]
-            routes = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
-            others = [("GET", path) for path in ("/", "/playground/main.js", "/docs", "/nowhere")]
-            for method, path in (*routes, *others):
-                wanted = 200 if path in OPEN else 401
-                assert await status(method, path) == wanted, path
-                assert await status(method, path, key + "x") == wanted, path
-            assert await status("POST", "/v1/completions", key) == 200
-            with pytest.raises(aiohttp.ClientError):
-                await http.get(f"http://localhost:{port}/health")
-        doctor = [
-            sys.executable,
-            "-c",
-            "from foredraft_cli.main import main; main()",
-            "doctor",
-            url,
-        ]
-        environment = os.environ | {"SSL_CERT_FILE": str(tmp_path / "ca.crt")}
-        locked = subprocess.run(doctor, capture_output=True, text=True, cwd=ROOT, env=environment)
-        assert locked.returncode == 1 and "no_key" in locked.stdout
-        environment["FOREDRAFT_API_KEY"] = key
-        opened = subprocess.run(doctor, capture_output=True, text=True, cwd=ROOT, env=environment)
-        assert "identical: 6 of 6" in opened.stdout
-        logs = Path("/tmp/ray/session_latest/logs")
-        written = [each for each in logs.rglob("*") if each.is_file()]
-        for each in written:
-            text = each.read_text(errors="replace")
-            assert SECRET not in text and key not in text, each
-        [ingress] = logs.glob("serve/replica_foredraft_ingress_*.log")
-        lines = [json.loads(line) for line in ingress.read_text().splitlines()]
-        assert any("/v1/completions 200" in line["message"] for line in lines)
-        async with aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=trusting),
-            headers={"authorization": f"Bearer {key}"},
-        ) as http:
-            await drained(process, signal.SIGINT, http, url)
