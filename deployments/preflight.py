@@ -1,4 +1,4 @@
-"""What can be said of a configuration's folders before anything is started."""
+"""What can be known of a configuration's folders before anything is started."""
 
 from __future__ import annotations
 

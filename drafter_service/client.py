@@ -64,7 +64,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
 
     @property
     def opened(self) -> DraftOpened:
-        """What the drafter said of itself on open."""
+        """The drafter's description of itself on open."""
         assert self._opened is not None
         return self._opened
 
@@ -95,7 +95,7 @@ class DrafterStream(ClientStream[drafter_pb2.DraftRequest, drafter_pb2.DraftResp
             if self._error is not None:
                 raise _again(self._error)
             self._pending.append((request, answer))
-            # Why a stream that cannot be written to has ended, the reader says.
+            # The reader has the reason why a stream that cannot be written to has ended.
             with suppress(ForedraftError):
                 await send()
         return await answer

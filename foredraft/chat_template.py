@@ -30,7 +30,7 @@ class ChatTemplate:
     specials: Mapping[str, str]
 
     def writes_tool_calls(self, opening: str) -> bool:
-        """Whether the template tells of tools, and begins a call of one as JSON by this tag."""
+        """Whether the template has tools, and begins a call of one as JSON by this tag."""
         # Some models write the arguments of a call as tags, too.
         return "tools" in self.source and opening in self.source and _TAGGED not in self.source
 

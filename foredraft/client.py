@@ -80,7 +80,7 @@ class CompletionClient:
             yield choice["text"], tuple(Committed(t, Origin(o)) for t, o in pairs)
 
     async def choices(self, body: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Yield the choice of each chunk of a stream; raise what its error object says."""
+        """Yield the choice of each chunk of a stream; raise its error object's error."""
         async with self._http.post(self._url, json={**body, "stream": True}) as response:
             if response.status != 200:
                 _checked(await response.json())
@@ -110,7 +110,7 @@ def completion_body(
 
 
 def _checked(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body, or raise what its error object says."""
+    """Return the body, or raise its error object's error."""
     if "error" not in body:
         return body
     error = body["error"]

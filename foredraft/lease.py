@@ -26,7 +26,7 @@ class LeaseFault(StrEnum):
 class DraftSource:
     """The drafter replica of a session, "host:port", and what its stream is opened with.
 
-    The open's prefix is empty: a verifier has the text. ngram says how the text's own draft trees
+    The open's prefix is empty: a verifier has the text. ngram is how the text's own draft trees
     are grown, which come before any request; None: there are none.
     """
 
@@ -59,7 +59,7 @@ class LedRound:
 
     num_draft_tokens were requested, 0 for a plain step; rounds_left is what is left of the grant
     beside the round under way by now; the draft was waited for draft_us microseconds. ran_ahead
-    says that the next draft was requested meanwhile, hit that it was for this outcome.
+    is true where the next draft was requested meanwhile, hit where it was for this outcome.
     """
 
     block: DraftBlock

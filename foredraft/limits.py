@@ -150,7 +150,7 @@ def checked_expected(name: str, expected: Sequence[float], count: int) -> tuple[
 
 
 def check_candidates(name: str, q: Sequence[Candidates], tokens: Sequence[int]) -> None:
-    """Raise InvalidRequest naming the field unless q is empty or says what each token is from."""
+    """Raise InvalidRequest naming the field unless q is empty or has the law of each token."""
     if not q:
         return
     if len(q) != len(tokens):

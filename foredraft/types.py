@@ -182,7 +182,7 @@ class ModelInfo:
     features_hash names the fused features, features_width values for each token, that a verifier
     can tell or a drafter needs (features.py), "" where there are none.
     eos_token_ids end a text, empty where they are not known; mask_token_id stands for a token that
-    is yet to come, where the model has one. any_subset says that a target reads Layouts.
+    is yet to come, where the model has one. any_subset is true where a target reads Layouts.
     block_length is the number of slots that a block-diffusion model denoises together, else 0.
     """
 
@@ -349,9 +349,9 @@ class VerifyOpen:
     the same cache_salt. features_hash asks for the features of that name, but for those of the
     first features_from tokens; a verifier that has no such features sends none. tensor_store is the
     store that their reader has, "" if they are to come in chunks. groups are whom the session
-    counts for: each may hold a part of the KV cache. drafted says that another verifier has decided
-    about drafts of this session. With a layout the prefix is in order space, and in plain rounds
-    the target drafts up to self_draft tokens of a pass itself.
+    counts for: each may hold a part of the KV cache. drafted is true where another verifier has
+    decided about drafts of this session. With a layout the prefix is in order space, and in plain
+    rounds the target drafts up to self_draft tokens of a pass itself.
     """
 
     session_id: str
@@ -381,7 +381,7 @@ class Round:
 
     parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q and expected are as in
     DraftBlock; the rule coupled does not read q. Without expected the draft is verified whole.
-    no_features says that no features are needed from here on.
+    no_features is true where no features are needed from here on.
     """
 
     base: Base

@@ -12,7 +12,7 @@ from foredraft_align.progress import read_log
 def write_card(
     out: Path, target: Path, reads: str, selection: Selection, coverage: float, plan: TrainPlan
 ) -> None:
-    """Write MODEL_CARD.md from what a run stored; reads says what the drafter reads."""
+    """Write MODEL_CARD.md from what a run stored; reads is what the drafter reads."""
     steps = read_log(plan.output / "run" / "log.jsonl")
     last = steps[-1]
     held_out = [each.held_out for each in steps if each.held_out is not None]

@@ -130,9 +130,9 @@ def main(
             nonlocal held_out
             if step.held_out is not None:
                 held_out = f", {step.held_out:.2f} tokens per round held out"
-            said = f"step {step.step}: loss {step.loss:.3f}{held_out}"
+            line = f"step {step.step}: loss {step.loss:.3f}{held_out}"
             bar.start_task(task)
-            bar.update(task, completed=step.done, description=said)
+            bar.update(task, completed=step.done, description=line)
 
         say = bar.console.print
         align(plan, write, train, RayWorkers(workers, device, say), say, report)

@@ -33,7 +33,7 @@ class Kind(Protocol):
 
     @property
     def reads(self) -> str:
-        """What a card says of it."""
+        """Its line in a card."""
 
     def check(self, shape: Shape) -> None:
         """Raise WeightsError where no such drafter can be made of the target."""
@@ -56,7 +56,7 @@ class OwnFormat:
 
     @property
     def reads(self) -> str:
-        """What a card says of it."""
+        """Its line in a card."""
         read = "the target's hidden states" if self.features else "tokens alone"
         return f"It reads {read}; embedding and head are the target's and not in this\nfolder."
 

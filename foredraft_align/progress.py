@@ -1,4 +1,4 @@
-"""What a run's log says while it is written: for the progress bar, from another process."""
+"""The state of a run's log while it is written: for the progress bar, from another process."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def main() -> None:
 
 def target_or_line() -> Path | None:
     """Return the folder of the model, fetched where it is not there yet; None after a line that
-    says why there is none.
+    gives the reason if there is none.
     """
     try:
         return smollm2_target() or fetch()

@@ -30,10 +30,10 @@ class Reply(NamedTuple):
 
     @property
     def error(self) -> str:
-        """What the body's error says, else the status."""
+        """The message of the body's error, else the status."""
         error = self.body.get("error") if isinstance(self.body, dict) else None
-        told = error.get("message") if isinstance(error, dict) else None
-        return str(told or f"HTTP {self.status}")
+        message = error.get("message") if isinstance(error, dict) else None
+        return str(message or f"HTTP {self.status}")
 
 
 class Server:

@@ -18,7 +18,7 @@ _KINDS = 64
 
 # How fast the least time for opening a drafter's session rises with times that are longer.
 _LONGER = 1.02
-# How much the last session to end says of how many share a verifier.
+# The weight of the last session to end in the number that share a verifier.
 _USUAL_SHARE = 0.5
 
 
@@ -52,7 +52,7 @@ class Traffic:
         """The newest price, as it will be once the sessions that are beginning take part.
 
         Requests often come several at once, and the first does not see the others: as many as
-        usual are expected, until a verdict says how many there are.
+        usual are expected, until a verdict has their number.
         """
         sessions = max(self.sessions, self.price.sessions, round(self.usual))
         return self.price._replace(sessions=sessions)

@@ -27,7 +27,7 @@ class DraftStream(Protocol):
 
     @property
     def opened(self) -> DraftOpened:
-        """What the drafter said of itself on open."""
+        """The drafter's description of itself on open."""
 
     @property
     def draining(self) -> bool:

@@ -79,8 +79,8 @@ class RoundStats:
 
     decision is what the round's draft was requested by; num_draft_tokens counts the tokens that
     were offered for verification, 0 for a plain round, num_bought those that were verified, on
-    depth levels, at this price; ngram says that the draft was made of the text's n-grams,
-    verifier_led that the verifier asked for it. ran_ahead says whether the next draft was requested
+    depth levels, at this price; ngram is true where the draft was made of the text's n-grams,
+    verifier_led where the verifier asked for it. ran_ahead is whether the next draft was requested
     meanwhile, hit whether for this outcome. The round began began_s after the request.
     """
 

@@ -75,9 +75,9 @@ class StepEvent:
     """The tokens that one round committed, at least one, and what the round cost.
 
     prompt_logprobs, if they were asked for, come with the first one: none for the first token. So
-    does cached_tokens: how many of the prompt's had been read for another request. more says that
-    the next event follows at once, so that both can be sent together. drafted has no tokens in a
-    plain round.
+    does cached_tokens: how many of the prompt's had been read for another request. more is true
+    where the next event follows at once, so that both can be sent together. drafted has no tokens
+    in a plain round.
     """
 
     tokens: tuple[Committed, ...]

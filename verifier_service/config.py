@@ -20,13 +20,10 @@ class FeaturesConfig(StrictModel):
     )
 
 
-class VerifierConfig(ServiceConfig):
-    """One verifier process."""
+class TargetConfig(ServiceConfig):
+    """One process of a target: the model, its KV cache and its forward passes."""
 
-    model: Path = Field(
-        description="Folder of the target: a transformers causal language model in safetensors. Or "
-        "a GGUF file, which is converted once, into the user's cache."
-    )
+    model: Path = Field(description="Folder of the target.")
     name: str = Field(
         default="", description="Name of the target in logs; by default the folder's name."
     )
@@ -35,46 +32,17 @@ class VerifierConfig(ServiceConfig):
         description="Number format of the arithmetic and of the KV cache; the compiled forward "
         "has no fp16.",
     )
-    quantization: Literal["none", "int8", "int4"] = Field(
-        default="none",
-        description="Quantization of the decoder's linear layers at load time, by torchao (the "
-        "extra quant). It needs the forward of transformers, one rank, and bf16 or fp32.",
-    )
     device: str = Field(
         default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="Device of the target."
     )
-    tensor_parallel: int = Field(
-        default=1, ge=1, le=64, description="Ranks that share the model; each holds a part of it."
-    )
-    threads: int = Field(
-        default=1, ge=1, le=256, description="CPU threads of a forward pass, on each rank."
-    )
+    threads: int = Field(default=1, ge=1, le=256, description="CPU threads of a forward pass.")
     numerics: Literal["exact", "fast"] = Field(
         default="fast",
         description="exact refuses to start unless a token's logits are the same in every batch.",
     )
-    attention: Literal["auto", "native", "matmul", "flex"] = Field(
-        default="auto",
-        description="Attention; auto is flex on a GPU, and on a CPU native where it was compiled, "
-        "else matmul.",
-    )
-    cuda_graphs: Literal["auto", "off"] = Field(
-        default="auto",
-        description="auto records forward passes of up to 640 rows as CUDA graphs at load time, "
-        "on a GPU with flex attention, without ranks and without features.",
-    )
     forward: Literal["auto", "transformers"] = Field(
         default="auto",
         description="Forward pass; auto is the compiled one where the model and the CPU allow it.",
-    )
-    isa: Literal["auto", "avx512", "avx2"] = Field(
-        default="auto",
-        description="Instruction set of the compiled forward; auto is the best that the CPU has.",
-    )
-    features: FeaturesConfig | None = Field(
-        default=None,
-        description="Fused hidden states for drafters that read them; needs one rank. The "
-        "compiled forward cannot return the last layer's hidden states.",
     )
     kv_tokens: int = Field(
         default=32768, ge=1024, description="Size of the KV cache of all sessions, in tokens."
@@ -87,13 +55,6 @@ class VerifierConfig(ServiceConfig):
         ge=0,
         description="KV kept for later sessions after its last session has ended, in tokens; "
         "null: all of it. On a CPU it takes memory only once it is used.",
-    )
-    kv_overcommit: float = Field(
-        default=1.0,
-        ge=1,
-        le=64,
-        description="Factor by which sessions may reserve more than the KV cache holds; above 1 a "
-        "session may lose its KV to an older one and repeat its prefill.",
     )
     kv_share_factor: float = Field(
         default=SHARE_FACTOR,
@@ -110,6 +71,52 @@ class VerifierConfig(ServiceConfig):
         default=64,
         ge=1,
         description="Rows of a forward pass that are reserved for waiting prefills.",
+    )
+
+
+class VerifierConfig(TargetConfig):
+    """One verifier process."""
+
+    model: Path = Field(
+        description="Folder of the target: a transformers causal language model in safetensors. Or "
+        "a GGUF file, which is converted once, into the user's cache."
+    )
+    quantization: Literal["none", "int8", "int4"] = Field(
+        default="none",
+        description="Quantization of the decoder's linear layers at load time, by torchao (the "
+        "extra quant). It needs the forward of transformers, one rank, and bf16 or fp32.",
+    )
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Ranks that share the model; each has a part of it, and `threads` of its own.",
+    )
+    attention: Literal["auto", "native", "matmul", "flex"] = Field(
+        default="auto",
+        description="Attention; auto is flex on a GPU, and on a CPU native where it was compiled, "
+        "else matmul.",
+    )
+    cuda_graphs: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto records forward passes of up to 640 rows as CUDA graphs at load time, "
+        "on a GPU with flex attention, without ranks and without features.",
+    )
+    isa: Literal["auto", "avx512", "avx2"] = Field(
+        default="auto",
+        description="Instruction set of the compiled forward; auto is the best that the CPU has.",
+    )
+    features: FeaturesConfig | None = Field(
+        default=None,
+        description="Fused hidden states for drafters that read them; needs one rank. The "
+        "compiled forward cannot return the last layer's hidden states.",
+    )
+    kv_overcommit: float = Field(
+        default=1.0,
+        ge=1,
+        le=64,
+        description="Factor by which sessions may reserve more than the KV cache holds; above 1 a "
+        "session may lose its KV to an older one and repeat its prefill.",
     )
     plain_round_ms: float = Field(
         default=250.0,

@@ -34,7 +34,7 @@ class DraftStream(Protocol):
 
     @property
     def opened(self) -> DraftOpened:
-        """What the drafter said of itself."""
+        """The drafter's description of itself."""
 
     async def propose(self, request: Propose) -> DraftBlock:
         """Return the block for request.base; cancelling leaves the stream usable."""

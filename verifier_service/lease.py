@@ -1,7 +1,8 @@
 """Verifier-led rounds: while it holds a lease, the verifier asks the drafter itself.
 
-Whatever goes wrong with a drafter ends the lease and nothing else: the verifier says so, and then
-waits for the orchestrator's rounds. What is requested is the planner's business, here is the I/O.
+Whatever goes wrong with a drafter ends the lease and nothing else: the verifier reports it, and
+then waits for the orchestrator's rounds. What is requested is the planner's business, here is the
+I/O.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Rounds:
         read because another session had; all three in tokens. preempted counts sessions that lost
         their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
         all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
-        bought, and of those kept. price_... are the seconds that the last verdict said. A paced
+        bought, and of those kept. price_... are the seconds of the last verdict. A paced
         model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price

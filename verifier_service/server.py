@@ -157,7 +157,7 @@ async def serve(
     """Load the model and serve it; return when it is ready.
 
     start_ranks is for a tensor-parallel model; connect makes a client of a drafter's address, None
-    if this verifier is not to ask drafters itself, and permits says whether it may; carrier takes
+    if this verifier is not to ask drafters itself, and permits is whether it may; carrier takes
     features that are large; token is what callers must show, by default the configuration's. Raise
     WeightsError or ConfigError.
     """

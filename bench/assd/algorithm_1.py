@@ -57,7 +57,7 @@ class KeyedChance:
 class Drafts(Protocol):
     """Where a round's draft comes from.
 
-    certain says that its first token has the target's own law (Lemma 1).
+    certain is true where its first token has the target's own law (Lemma 1).
     """
 
     certain: bool

@@ -21,7 +21,7 @@ def by_position(layout: Layout, ordered: Sequence[int]) -> list[int]:
 
 
 class Judge:
-    """A left-to-right model that says how likely texts are."""
+    """A left-to-right model that scores texts."""
 
     def __init__(self, engine: VerifierEngine) -> None:
         self._engine = engine

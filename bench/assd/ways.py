@@ -32,7 +32,7 @@ Fill = Callable[[Masked, SamplingParams], Decoded]
 class Way:
     """A way of filling; its time is compared with that of the way `beside`, which drafts nothing.
 
-    exact says that its texts are those of sequential decoding, token for token.
+    exact is true where its texts are those of sequential decoding, token for token.
     """
 
     name: str

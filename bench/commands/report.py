@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-# The cores that this process may use, counted before an engine pins its threads; only Linux says.
+# The cores that this process may use, counted before an engine pins its threads; only Linux has it.
 _CORES = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 # Not under version control: bench/results holds the summaries that are.
 RESULTS = Path("bench/out")

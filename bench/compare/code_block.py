@@ -32,7 +32,7 @@ def code_block(answer: str, entry_point: str) -> str:
 def definitions(code: str) -> str:
     """Return the code's imports, definitions and assignments, without the calls that show its use.
 
-    Code that is not Python is returned as it is: running it says what is wrong.
+    Code that is not Python is returned as it is: running it shows what is wrong.
     """
     try:
         module = ast.parse(code)

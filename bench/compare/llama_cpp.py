@@ -92,8 +92,8 @@ def find(option: Path | None) -> Path:
 
 def speculates(server: Path) -> bool:
     """Return whether this version of the server can draft from n-grams."""
-    said = subprocess.run([server, "--help"], capture_output=True, text=True)  # noqa: S603
-    return NGRAM[1] in said.stdout
+    usage = subprocess.run([server, "--help"], capture_output=True, text=True)  # noqa: S603
+    return NGRAM[1] in usage.stdout
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ class Mode:
 
 
 PLAIN = Mode("plain", {"enabled": False})
-# Whatever the configuration file says.
+# The configuration file as it is.
 AS_CONFIGURED = Mode("as configured")
 LOOKUP = Mode("n-gram lookup", {"proposal": "lookup", "ngram": {"enabled": False}})
 

@@ -89,7 +89,7 @@ def _wanted(file: ServeFile, plan: KillPlan) -> ServeFile:
 
 
 async def _tried(url: str, file: ServeFile, plan: KillPlan, trial: Trial) -> Lost:
-    """Lose a replica as a trial says, and wait until all are back."""
+    """Lose a replica in a trial's way, and wait until all are back."""
     target, application = plan.target.deployment, file.application.name
     model, characters = plan.target.model(file.application.args), plan.prompt_characters
     text = prompts(_TEXTS)[trial.prompt % _TEXTS]

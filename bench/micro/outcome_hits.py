@@ -61,7 +61,7 @@ class RecordedStream:
 
     @property
     def opened(self) -> DraftOpened:
-        """What the drafter said of itself on open."""
+        """The drafter's description of itself on open."""
         return self._stream.opened
 
     async def propose(self, request: Propose) -> DraftBlock:

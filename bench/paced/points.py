@@ -8,8 +8,8 @@ one pass and that drafting and verifying overlap in full:
 
 A turn's ideal is the mean over its time, as n falls towards its end. Where no draft is made before
 its prefix is committed, drafting and verifying take turns: in_turn is the same with the sum in
-place of the maximum, and only drafts ahead are better; where many rounds are plain, it says
-nothing. What prefill adds to passes is added to the time of both. Plain decoding is the case r = 1,
+place of the maximum, and only drafts ahead are better; where many rounds are plain, it has no
+meaning. What prefill adds to passes is added to the time of both. Plain decoding is the case r = 1,
 T = 1 without drafts. Seconds are those of this machine's clock; device seconds are these over the
 slowdown.
 """

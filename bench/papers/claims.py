@@ -1,4 +1,4 @@
-"""What a paper says of its table, and what is seen here of that. Pure."""
+"""A paper's claims on its table, and what is seen here of them. Pure."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _spent(event: StepEvent) -> Spent:
 
 
 async def opened_by(drafter: DrafterPort) -> DraftOpened:
-    """Return what a drafter says of itself to a session that wants paths."""
+    """Return a drafter's description of itself to a session that wants paths."""
     request = DraftOpen("papers", (1,), SamplingParams(), Proposal.ARGMAX, 64)
     stream = await drafter.open(request)
     await stream.close()

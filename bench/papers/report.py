@@ -23,7 +23,7 @@ class Table:
 class Section:
     """One table or figure of a paper, measured here.
 
-    how says in a sentence what was run; plots are file names beside the report; says heads the
+    how is what was run, in a sentence; plots are file names beside the report; heading heads the
     claims.
     """
 
@@ -33,7 +33,7 @@ class Section:
     claims: tuple[Claim, ...] = ()
     plots: tuple[str, ...] = ()
     figures: Mapping[str, Any] = field(default_factory=dict)
-    says: str = "the paper says"
+    heading: str = "the paper's claims"
 
 
 def times(value: float | None) -> str:
@@ -64,34 +64,34 @@ def section_markdown(section: Section) -> str:
     parts += [table_markdown(table) for table in section.tables]
     parts += [f"![{section.title}]({name})" for name in section.plots]
     if section.claims:
-        parts.append(table_markdown(claims_table(section.claims, section.says)))
+        parts.append(table_markdown(claims_table(section.claims, section.heading)))
     return "\n\n".join(parts)
 
 
-def claims_table(claims: Sequence[Claim], says: str) -> Table:
-    """Return the table of what is said and what is seen here."""
+def claims_table(claims: Sequence[Claim], heading: str) -> Table:
+    """Return the table of claims and of what is seen here."""
     rows = tuple(
         (claim.text, claim.theirs, claim.ours, f"**{verdict}**")
         for claim, verdict in zip(claims, verdicts_of(claims), strict=True)
     )
-    return Table((says, "its figures", "figures here", "here"), rows)
+    return Table((heading, "its figures", "figures here", "here"), rows)
 
 
 def as_markdown(head: str, sections: Sequence[Section]) -> str:
     """Return the whole report; it begins with how many of each section's claims hold."""
     rows = tuple((section.title, tally([section.claims])) for section in sections if section.claims)
-    summary = table_markdown(Table(("table or figure", "of what is said of it"), rows))
+    summary = table_markdown(Table(("table or figure", "its claims"), rows))
     return "\n\n".join([head, summary, *map(section_markdown, sections)]) + "\n"
 
 
 def as_summary(head: str, sections: Sequence[Section]) -> str:
-    """Return of the whole report what is said of each paper and what is seen here."""
-    said = [
-        f"## {section.title}\n\n" + table_markdown(claims_table(section.claims, section.says))
+    """Return the whole report's claims, paper by paper, and what is seen here."""
+    parts = [
+        f"## {section.title}\n\n" + table_markdown(claims_table(section.claims, section.heading))
         for section in sections
         if section.claims
     ]
-    return "\n\n".join([head, *said]) + "\n"
+    return "\n\n".join([head, *parts]) + "\n"
 
 
 def as_json(sections: Sequence[Section]) -> list[dict[str, Any]]:
@@ -118,7 +118,7 @@ def from_json(sections: Sequence[dict[str, Any]]) -> list[Section]:
             tuple(map(claim, value["claims"])),
             tuple(value["plots"]),
             value["figures"],
-            value["says"],
+            value["heading"],
         )
         for value in sections
     ]

@@ -68,7 +68,7 @@ async def run(
 ) -> None:
     """Measure everything, telling of each table; the report is written anew after every one.
 
-    machine says where and when, as the report's head and its JSON file have it. With `only`, one of
+    machine has where and when, as the report's head and its JSON file have it. With `only`, one of
     TABLES is measured, and takes its place in the report that the folder holds; with `resume`,
     those are that it lacks.
     """

@@ -33,7 +33,7 @@ class TimedStream:
 
     @property
     def opened(self) -> DraftOpened:
-        """What the drafter said of itself on open."""
+        """The drafter's description of itself on open."""
         return self._stream.opened
 
     @property

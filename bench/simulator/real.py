@@ -127,7 +127,7 @@ async def _drafter(maker: DrafterMaker) -> ServiceServer:
 
 
 async def _fail(scenario: Scenario, services: _Services, maker: DrafterMaker) -> None:
-    """End drafters as the scenario says, and start others in their place."""
+    """End drafters by the scenario, and start others in their place."""
     began = asyncio.get_running_loop().time()
     for failure in scenario.failures:
         assert (failure.pool, failure.kind) == ("drafter", "lost")

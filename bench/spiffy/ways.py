@@ -67,7 +67,7 @@ class _Open:
     steps: int = 0
 
     def take(self, advanced: Advanced) -> None:
-        """Go on to what an answer says."""
+        """Go on by an answer."""
         self.tokens += advanced.committed
         self.state = advanced.block
         self.calls += advanced.calls

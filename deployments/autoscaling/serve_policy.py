@@ -43,7 +43,7 @@ _KEPT_CHANGES = 256
 class ScalingPolicy:
     """Scales the pools `drafter` and `verifier` of one application together.
 
-    settings are those of ScalingConfig; kept says that the cluster keeps them (settings_key).
+    settings are those of ScalingConfig; kept is true where the cluster keeps them (settings_key).
     """
 
     def __init__(self, kept: bool = False, **settings: Any) -> None:
@@ -51,7 +51,7 @@ class ScalingPolicy:
         # What the cluster keeps for it, if anything: what changes there replaces no replica.
         self._looks, self._kept = kept, b""
         self._next = 0.0
-        self._said: dict[PoolName, tuple[int, int]] = {}
+        self._reported: dict[PoolName, tuple[int, int]] = {}
         self._newest: dict[PoolName, dict[str, Any]] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=_KEPT_CHANGES)
         self._gauges = {
@@ -111,9 +111,9 @@ class ScalingPolicy:
         tags = {"pool": str(pool)}
         self._gauges["wished"].set(decision.wish, tags)
         self._gauges["target"].set(decision.target, tags)
-        said = decision.target, decision.wish
-        news = self._said.get(pool) != said
-        self._said[pool] = said
+        decided = decision.target, decision.wish
+        news = self._reported.get(pool) != decided
+        self._reported[pool] = decided
         return news
 
     def _record(self, application: str, pool: PoolName, decision: Decision, now: float) -> None:

@@ -37,7 +37,7 @@ class Place(NamedTuple):
 class Routing:
     """Gives sessions their drafters.
 
-    canary_runs says that a replica of the canary runs; settle has the application follow a
+    canary_runs is true where a replica of the canary runs; settle has the application follow a
     verdict, and blocks.
     """
 

@@ -68,7 +68,7 @@ class Trial:
     def step(self, now: float, running: bool) -> Verdict | None:
         """Publish what was seen, and see what others did; return a verdict that is given here.
 
-        now is in seconds; running says that a replica of the canary has begun to run.
+        now is in seconds; running is true where a replica of the canary has begun to run.
         """
         self._began_at = now if self._began_at is None else self._began_at
         self.verdict = verdict_of(self._board, self.key)

@@ -25,10 +25,10 @@ from orchestrator.report import PLAIN
 
 
 class DenoisedGenerations:
-    """Decodes answers; what generations.Decoding says.
+    """Decodes answers, as generations.Decoding does.
 
     config is the server's, of which requests' time limits and signs of life hold here, too; pool
-    says which slots a step fills, and how much is drafted.
+    is which slots a step fills, and how much is drafted.
     """
 
     def __init__(

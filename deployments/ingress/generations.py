@@ -26,7 +26,7 @@ from orchestrator.request import GenerationRequest
 class Decoding(Protocol):
     """What decodes answers of one target.
 
-    name is what clients call the target, config how it decodes where a request says nothing else.
+    name is what clients call the target, config how it decodes where a request sets nothing else.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Answering(NamedTuple):
 class Generations:
     """Decodes answers.
 
-    name is what clients call the target, config how it decodes where a request says nothing else,
+    name is what clients call the target, config how it decodes where a request sets nothing else,
     arms where drafts come from; both may be replaced, for the requests to come. ended is given the
     prompt's length and what came of it, once for each session, at its end.
     """

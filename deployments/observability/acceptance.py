@@ -1,7 +1,7 @@
 """Whether drafts are accepted as often as they should be: an alarm with a band. Pure.
 
 Far below its band a drafter is stale, or was taught for another target; far above, texts repeat
-themselves, and a speed measured on them says little.
+themselves, and a speed measured on them means little.
 """
 
 from __future__ import annotations

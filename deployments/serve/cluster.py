@@ -180,7 +180,7 @@ def deployed(file: ServeFile) -> DeploymentHandle[Any]:
 def check_ports(file: ServeFile, proxies: bool = False) -> None:
     """Raise ConfigError unless every address of a file can be listened on.
 
-    proxies says that Serve's are there already. The ingress listens where its replica is: here,
+    proxies is true where Serve's are there already. The ingress listens where its replica is: here,
     where this is the one node.
     """
     http, ingress = file.http_options, file.application.args.ingress

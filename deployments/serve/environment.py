@@ -47,7 +47,7 @@ def check_environment() -> None:
 def require_token() -> None:
     """Have a Ray that this process starts require its token; call it before ray.init.
 
-    Ray does so unless the environment says otherwise, and makes the token (~/.ray/auth_token) if
+    Ray does so unless the environment has it off, and makes the token (~/.ray/auth_token) if
     there is none. A Ray that runs already is as it was started. Raise ConfigError where the
     environment turns it off: Ray's ports would allow anybody to run code.
     """

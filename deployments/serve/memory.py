@@ -47,7 +47,7 @@ def introduce_drafter(address: str) -> None:
 
 
 async def is_introduced(address: str) -> bool:
-    """Return whether a drafter of this cluster said that it listens at an address."""
+    """Return whether a drafter of this cluster has registered an address."""
     return await in_thread(partial(remembered, f"foredraft-drafter {address}")) is not None
 
 

@@ -88,7 +88,7 @@ def call_every_replica(
 def deployment_failures(application: str) -> list[str]:
     """Return why the application's deployments failed, a line for each that did.
 
-    Serve's message holds a replica's traceback, whose last line says what happened.
+    Serve's message holds a replica's traceback, whose last line has the cause.
     """
     from ray import serve
 
@@ -124,7 +124,7 @@ def object_content(ref: Any) -> bytes:
 def fetch_bytes(content: bytes, size: int, timeout_s: float) -> bytes:
     """Return an object's bytes; raise TensorLost if it is gone, late or not `size` raw bytes.
 
-    `ray.get` would unpickle whatever says of itself that it is pickled, errors included: so the
+    `ray.get` would unpickle whatever is marked as pickled, errors included: so the
     object is read as it is stored, and only raw bytes are taken. content must be object_content's.
     """
     import ray
@@ -195,7 +195,7 @@ async def is_running(handle: DeploymentHandle[Any]) -> bool:
 
 
 async def stopping() -> None:
-    """Return when Serve stops this replica; it says so only to its own servers, and at the end."""
+    """Return when Serve stops this replica; only its own servers learn of it, and at the end."""
     while not _is_stopping():  # noqa: ASYNC110 - Serve has no event for it
         await asyncio.sleep(_LOOK_S)
 

@@ -1,4 +1,4 @@
-"""A diffusion drafter that speaks another model's tokens."""
+"""A diffusion drafter that drafts in another model's tokens."""
 
 from __future__ import annotations
 

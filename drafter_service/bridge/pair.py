@@ -15,9 +15,9 @@ NOTHING = -1
 class Pair:
     """The drafter's vocabulary and the target's, each with its end-of-text token.
 
-    said[d] is what the target's tokenizer is to read for the drafter's token d: its bytes, of a
+    spelled[d] is what the target's tokenizer is to read for the drafter's token d: its bytes, of a
     special token its name where the target has it, else nothing, as for the end. first [drafter
-    ids] is the target's token that says it, or the first of them, or NOTHING. both counts the
+    ids] is the target's token for it, or the first of them, or NOTHING. both counts the
     tokens that are one token in both: of the same bytes, special ones of the same name, the ends
     (the intersection of TLI, Timor et al. 2025).
     """
@@ -28,15 +28,15 @@ class Pair:
         """size is the number of the drafter's ids, those that no token has included."""
         self.drafter, self.target = drafter, target
         self.drafter_eos, self.target_eos = drafter_eos, target_eos
-        self.said = [*drafter.spelling, *[b""] * (size - len(drafter.spelling))]
+        self.spelled = [*drafter.spelling, *[b""] * (size - len(drafter.spelling))]
         for name, id_ in drafter.specials.items():
             if name not in target.specials:
-                self.said[id_] = b""
-        self.said[drafter_eos] = b""
-        self.first = np.full(len(self.said), NOTHING, dtype=np.int64)
+                self.spelled[id_] = b""
+        self.spelled[drafter_eos] = b""
+        self.first = np.full(len(self.spelled), NOTHING, dtype=np.int64)
         self.first[drafter_eos] = target_eos
         self.both = 1
-        for id_, data in enumerate(self.said):
+        for id_, data in enumerate(self.spelled):
             if tokens := self._written(data):
                 self.first[id_] = tokens[0]
                 self.both += len(tokens) == 1
@@ -47,8 +47,8 @@ class Pair:
 
     def goes_on(self, tokens: Sequence[int], begun: bytes) -> list[bool]:
         """Return which of the drafter's tokens begin with begun and say more."""
-        said = [self.said[token] for token in tokens]
-        return [data.startswith(begun) and len(data) > len(begun) for data in said]
+        spelled = [self.spelled[token] for token in tokens]
+        return [data.startswith(begun) and len(data) > len(begun) for data in spelled]
 
     def first_after(self, tokens: Sequence[int], begun: bytes) -> list[int]:
         """Return `first` of the drafter's tokens where the text has their beginning already.
@@ -57,7 +57,7 @@ class Pair:
         """
         found = []
         for token, longer in zip(tokens, self.goes_on(tokens, begun), strict=True):
-            rest = self._written(self.said[token][len(begun) :]) if longer else []
+            rest = self._written(self.spelled[token][len(begun) :]) if longer else []
             found.append(rest[0] if rest else NOTHING)
             if token == self.drafter_eos:
                 found[-1] = self.target_eos

@@ -1,4 +1,4 @@
-"""A block's scores over the drafter's tokens, said in the target's. Pure.
+"""A block's scores over the drafter's tokens, spelled in the target's. Pure.
 
 A diffusion model's slots are places in the drafter's own spelling of a text. Its likeliest path is
 written in the target's tokens, by the target's tokenizer (string level). Wherever one of these
@@ -52,14 +52,14 @@ def _aligned(path: list[int], pair: Pair, begun: bytes) -> tuple[Ints, Ints]:
     A token that begins inside a slot's is _INSIDE.
     """
     ended = path[-1] == pair.drafter_eos
-    said = [pair.said[token] for token in (path[:-1] if ended else path)]
-    if said:
-        said[0] = said[0][len(begun) :]
-    places = accumulate(map(len, said), initial=0)
+    spelled = [pair.spelled[token] for token in (path[:-1] if ended else path)]
+    if spelled:
+        spelled[0] = spelled[0][len(begun) :]
+    places = accumulate(map(len, spelled), initial=0)
     begins = {at: slot for at, slot in zip(places, range(len(path)), strict=False)}
-    tokens = pair.target.write(b"".join(said))
-    spelled = [len(pair.target.spelling[token]) for token in tokens]
-    slots = [begins.get(at, _INSIDE) for at in accumulate(spelled, initial=0)]
+    tokens = pair.target.write(b"".join(spelled))
+    lengths = [len(pair.target.spelling[token]) for token in tokens]
+    slots = [begins.get(at, _INSIDE) for at in accumulate(lengths, initial=0)]
     if ended or not tokens:
         tokens.append(pair.target_eos)
     return np.array(tokens), np.array(slots[: len(tokens)])

@@ -16,12 +16,12 @@ FILLED = -1e4
 class Capabilities:
     """What one model can do; the engine adapts to it.
 
-    max_mask_slots is the largest number of mask slots in one block. prefix_kv says how a prefix's
+    max_mask_slots is the largest number of mask slots in one block. prefix_kv is how a prefix's
     keys and values relate to what follows: "exact" if they never change and can be cached. If all
     that follows changes them, a request brings its whole prefix: the model then feeds all of it in
     each pass ("none"), or feeds what is new beside what it cached, now stale, and from time to time
     all of it ("approximate"). cache_slots sessions of up to cache_tokens tokens, mask slots
-    included, can be held at once. partial_blocks says whether slots of a block may already hold
+    included, can be held at once. partial_blocks is whether slots of a block may already hold
     tokens. features_hash and features_width say which of the target's fused features
     (foredraft.features) the model needs of its prefix's tokens, if any; it caches their keys and
     values. With features_lag n it reads, for a token, those of the n-th token before. Behind the
@@ -53,14 +53,14 @@ class BlockRequest:
     and are cached too; then come num_slots mask slots. With num_slots = 0 the pass only caches.
     filled[j] is the token that slot j holds instead of a mask, -1 if none; empty if all are masks.
     A model may tell such a pass of the one before it in the same cache slot, over the same block.
-    tentative says that the text's end or what slots hold was drafted just now: a stale prefix must
-    not be made of it, as later drafts would then depend on what was drawn here, not on the text.
-    fresh says that what the slot holds is not the session's: a draft must not depend on another's.
-    features are those of tokens, for a model that needs them: of all where the pass only caches,
-    else of all but the last, whose own are not known before it was verified. With a lag they are
-    those of the tokens so far before, which a text's first ones do not have.
-    With prefix_slot the first `start` tokens are another slot's, whose part of the pass writes none
-    of them; what this slot holds of them is then not defined.
+    tentative is true where the text's end or what slots hold was drafted just now: a stale prefix
+    must not be made of it, as later drafts would then depend on what was drawn here, not on the
+    text. fresh is true where what the slot holds is not the session's: a draft must not depend on
+    another's. features are those of tokens, for a model that needs them: of all where the pass only
+    caches, else of all but the last, whose own are not known before it was verified. With a lag
+    they are those of the tokens so far before, which a text's first ones do not have. With
+    prefix_slot the first `start` tokens are another slot's, whose part of the pass writes none of
+    them; what this slot holds of them is then not defined.
     """
 
     slot: int

@@ -29,7 +29,7 @@ class TreeParams:
     asked for. A node whose branch the target is expected to take with less than min_node_prob is
     not worth its row in the verifier. confidence_exponent turns score differences into odds: 1
     believes the model's probabilities. confidence_exponent_sampled does so above temperature 0,
-    where the scores hold the target's own noise: it says how far the drafter's log-probabilities
+    where the scores hold the target's own noise: it is how far the drafter's log-probabilities
     can be trusted.
 
     A text that repeats itself predicts its continuation, down to text_depth: pseudocounts are what

@@ -1,4 +1,4 @@
-"""What one diffusion pass says about a block, and the pruned lattice that a path is searched in."""
+"""What one diffusion pass gives for a block, and the pruned lattice that a path is searched in."""
 
 from __future__ import annotations
 

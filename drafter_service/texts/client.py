@@ -34,7 +34,7 @@ class TextsStream(ClientStream[drafter_pb2.DraftTextsRequest, drafter_pb2.DraftT
 
     @property
     def opened(self) -> TextsOpened:
-        """What the drafter said of itself on open."""
+        """The drafter's description of itself on open."""
         assert self._opened is not None
         return self._opened
 

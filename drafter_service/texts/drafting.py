@@ -29,7 +29,7 @@ class Texts:
         self._numbers = count()
 
     async def opened(self) -> TextsOpened:
-        """Return what the drafter says to the stream; raise InvalidRequest naming a wrong field."""
+        """Return the drafter's answer to the stream; raise InvalidRequest naming a wrong field."""
         request = self._open_of("text", (0,), SamplingParams())
         opened = await self._batcher.call(lambda proposals: proposals.engine.offer(request))
         if opened.model.features_hash:

@@ -34,7 +34,7 @@ PROTOCOL = common_pb2.PROTOCOL_VERSION_1
 
 
 def check_protocol(version: int) -> None:
-    """Raise InvalidRequest unless the peer speaks this revision of the contract."""
+    """Raise InvalidRequest unless the peer has this revision of the contract."""
     if version != PROTOCOL:
         raise InvalidRequest(
             f"protocol {version} is not supported; this is {PROTOCOL}", param="protocol"

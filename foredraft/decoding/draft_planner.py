@@ -49,7 +49,7 @@ class DraftPlanner:
     """Plans the drafts after one committed prefix.
 
     tokens are the prefix's, base names it; end is the longest that the text can become, in tokens.
-    view is what the drafter's stream has, None without a drafter; ngram says how n-gram trees are
+    view is what the drafter's stream has, None without a drafter; ngram is how n-gram trees are
     grown, None if they are not; max_k is the most draft tokens, all nodes of a tree, of a round.
     """
 

@@ -1,6 +1,6 @@
 """A GGUF file's header: its metadata and where each tensor lies, every size checked.
 
-The gguf package's own reader trusts what a file says of itself; this one does not.
+The gguf package's own reader trusts a file's own lengths; this one does not.
 """
 
 from __future__ import annotations

@@ -23,11 +23,11 @@ class Words:
     digits: bool = False
     # A word that is a token is that token, whatever the merges make of it.
     whole_words: bool = False
-    # The beginning-of-sequence token is added unless the file says otherwise.
+    # The beginning-of-sequence token is added unless the file has it otherwise.
     add_bos: bool = False
 
     def pre_tokenizer(self) -> dict[str, Any]:
-        """Return what tokenizer.json says of it."""
+        """Return its part of tokenizer.json."""
         spell = byte_level(use_regex=not self.split)
         if self.split:
             pattern = {"Regex": self.split}

@@ -1,4 +1,4 @@
-"""How a conversion says how far it is."""
+"""The progress of a conversion."""
 
 from __future__ import annotations
 

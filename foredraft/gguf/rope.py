@@ -1,4 +1,4 @@
-"""Rotary embeddings: transformers' `rope_parameters` of what a GGUF file says."""
+"""Rotary embeddings: transformers' `rope_parameters` of a GGUF file's fields."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _template(vocabulary: Vocabulary, wanted: dict[str, bool]) -> dict[str, Any]
 
 
 def tokenizer_config(vocabulary: Vocabulary, max_len: int) -> dict[str, Any]:
-    """Return what tokenizer_config.json says; max_len is the longest text, in tokens."""
+    """Return the fields of tokenizer_config.json; max_len is the longest text, in tokens."""
     found: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_len,

@@ -94,7 +94,7 @@ def mix(
 ) -> float:
     """Add what followed to the tokens that are expected next and their shares, in place.
 
-    followed [o] says how often each token followed the last o + 1, and pseudocounts [o] is a_o:
+    followed [o] is how often each token followed the last o + 1, and pseudocounts [o] is a_o:
     p_o = (a_o p_{o-1} + counts) / (a_o + total), with the shares as they were first. Return what
     share is left of those.
     """

@@ -51,7 +51,7 @@ class ClientStream(ABC, Generic[Req, Res]):
         self._call.add_done_callback(lambda _: call())
 
     def on_break(self, call: Callable[[], None]) -> None:
-        """Call this before a failure is raised that says that the replica cannot be reached."""
+        """Call this before an error is raised because the replica cannot be reached."""
         self._on_break = call
 
     async def _write(self, message: Req) -> None:
@@ -140,7 +140,7 @@ class ServiceClient(Generic[S]):
     def lost(self) -> bool:
         """Whether there was a connection and is none; that to a peer that stalls is lost in 1.4 s.
 
-        A lost connection's streams end a moment before its channel says so.
+        A lost connection's streams end a moment before its channel does.
         """
         state = self.channel.get_state()
         return self._is_broken or (

@@ -40,7 +40,7 @@ def _both_ends(keepalive_ms: int, timeout_ms: int) -> Options:
         ("grpc.max_send_message_length", limits.MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", timeout_ms),
-        # By default a ping is waited for for a minute, whatever keepalive_timeout_ms says.
+        # By default a ping is waited for for a minute, whatever keepalive_timeout_ms is.
         ("grpc.http2.ping_timeout_ms", timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),

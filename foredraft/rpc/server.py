@@ -52,7 +52,7 @@ class ServiceServer:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen, load the engine, serve: health says NOT_SERVING until then.
+        """Listen, load the engine, serve: health is NOT_SERVING until then.
 
         Raise ConfigError where the address cannot be used, and what loading raises.
         """
@@ -81,7 +81,7 @@ class ServiceServer:
         return {**self._engine.stats(), "streams": float(self._servicer.streams)}
 
     async def broken(self) -> ForedraftError:
-        """Return what check_health raises, once it does; health says NOT_SERVING from then on."""
+        """Return what check_health raises, once it does; health is NOT_SERVING from then on."""
         while True:
             await asyncio.sleep(_WATCH_S)
             try:

@@ -18,7 +18,7 @@ _PARAM = "foredraft-param"
 # That of a google.rpc.Status, which clients look for.
 _DETAILS = "grpc-status-details-bin"
 
-# What grpc says of a message that was written while the stream ended.
+# grpc's error for a message that was written while the stream ended.
 _WRITTEN_TOO_LATE = "Internal error from Core"
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """A token that callers of a service show; under Ray Serve only the cluster's processes can read it.
 
-Mutual TLS (transport.py) says what a peer is; the token keeps out who merely reaches the port,
+Mutual TLS (transport.py) proves what a peer is; the token keeps out who merely reaches the port,
 without any certificates to hand out.
 """
 

@@ -1,6 +1,6 @@
 """How services reach each other: in plain text, or by mutual TLS with a role in each certificate.
 
-A certificate says what its holder is by a DNS name, `drafter.foredraft` for a drafter. A client
+A certificate names its holder's role as a DNS name, `drafter.foredraft` for a drafter. A client
 takes only a peer with the name of the role that it wants to talk to, whatever the address; a server
 takes only callers whose role may call it.
 """

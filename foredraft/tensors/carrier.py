@@ -2,8 +2,7 @@
 
 A carrier keeps a tensor's bytes in a store that other processes read, and gives a reference in
 exchange. The reference alone is then sent, and may be passed on by who cannot read it. A store is
-named "<store>/<node>": what comes before the slash says which store it is, the rest from which node
-it is read.
+named "<store>/<node>", where the node is the one that it is read from.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def unseal(key: bytes, reference: bytes) -> bytes:
 def store_name(key: bytes, node: str) -> str:
     """Return the name of the store that holders of a key share, as read from a node.
 
-    The name tells nothing of the key.
+    The name reveals nothing of the key.
     """
     name = _digest(key, b"store").hex()[:16]
     return f"{name}/{hashlib.sha256(node.encode()).hexdigest()[:16]}"

@@ -75,7 +75,7 @@ class DenoiserServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DenoiserInfo(self, request, context):
-        """DenoiserInfo says what the denoiser is, without a session. UNAVAILABLE until its model is loaded.
+        """DenoiserInfo describes the denoiser, without a session. UNAVAILABLE until its model is loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class DrafterServiceStub:
-    """DrafterService proposes; nothing it says can change the output, only how soon it is found.
+    """DrafterService proposes; nothing of it can change the output, only how soon it is found.
 
-    A session's state on a drafter is a cache of a token prefix. Each proposal says how much of the
+    A session's state on a drafter is a cache of a token prefix. Each proposal has how much of the
     cached prefix to keep and what to append, so it can be for the committed prefix or for a
     predicted one, and opening again with a full prefix is always legal.
     """
@@ -57,9 +57,9 @@ class DrafterServiceStub:
 
 
 class DrafterServiceServicer:
-    """DrafterService proposes; nothing it says can change the output, only how soon it is found.
+    """DrafterService proposes; nothing of it can change the output, only how soon it is found.
 
-    A session's state on a drafter is a cache of a token prefix. Each proposal says how much of the
+    A session's state on a drafter is a cache of a token prefix. Each proposal has how much of the
     cached prefix to keep and what to append, so it can be for the committed prefix or for a
     predicted one, and opening again with a full prefix is always legal.
     """
@@ -99,7 +99,7 @@ class DrafterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DrafterInfo(self, request, context):
-        """DrafterInfo says what the drafter is, without a session. UNAVAILABLE until its model is loaded.
+        """DrafterInfo describes the drafter, without a session. UNAVAILABLE until its model is loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,9 +132,9 @@ def add_DrafterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DrafterService:
-    """DrafterService proposes; nothing it says can change the output, only how soon it is found.
+    """DrafterService proposes; nothing of it can change the output, only how soon it is found.
 
-    A session's state on a drafter is a cache of a token prefix. Each proposal says how much of the
+    A session's state on a drafter is a cache of a token prefix. Each proposal has how much of the
     cached prefix to keep and what to append, so it can be for the committed prefix or for a
     predicted one, and opening again with a full prefix is always legal.
     """

@@ -80,7 +80,7 @@ class VerifierServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def VerifierInfo(self, request, context):
-        """VerifierInfo says what the verifier is, without a session. UNAVAILABLE until its model is loaded.
+        """VerifierInfo describes the verifier, without a session. UNAVAILABLE until its model is loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

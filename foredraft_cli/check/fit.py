@@ -58,14 +58,16 @@ def misfits(pools: Sequence[Reserved], nodes: Sequence[Node]) -> Iterator[Fault]
     for pool in sorted(reserving, key=lambda one: max(one.bundles), reverse=True):
         allowed = [at for at, node in enumerate(nodes) if is_chosen(pool.labels, node.labels)]
         if not allowed:
-            told = ", ".join(f"{key}: {value}" for key, value in pool.labels.items())
-            yield Fault(f"{pool.path}.node_labels", f"no node has {told or 'a place'}")
+            message = ", ".join(f"{key}: {value}" for key, value in pool.labels.items())
+            yield Fault(f"{pool.path}.node_labels", f"no node has {message or 'a place'}")
             continue
         for number, bundle in enumerate(pool.bundles):
             place = next((at for at in allowed if _fits(bundle, free[at])), None)
             if place is None:
-                told = f"{len(pool.bundles)} x {_said(bundle)} are reserved, {number} have a place"
-                yield Fault(pool.path, f"{told} on {_listed([nodes[at] for at in allowed])}")
+                message = (
+                    f"{len(pool.bundles)} x {_resources(bundle)} reserved, {number} have a place"
+                )
+                yield Fault(pool.path, f"{message} on {_listed([nodes[at] for at in allowed])}")
                 break
             left = free[place]
             free[place] = Resources(left.cpus - bundle.cpus, left.gpus - bundle.gpus)
@@ -102,11 +104,11 @@ def _fits(bundle: Resources, node: Resources) -> bool:
     return bundle.cpus <= node.cpus + 1e-6 and bundle.gpus <= node.gpus + 1e-6
 
 
-def _said(bundle: Resources) -> str:
+def _resources(bundle: Resources) -> str:
     return f"{bundle.cpus:g} CPUs and {bundle.gpus:g} GPUs"
 
 
 def _listed(nodes: Sequence[Node]) -> str:
     found = [node.resources for node in nodes]
     kinds = sorted(set(found), reverse=True)
-    return ", ".join(f"{found.count(kind)} nodes of {_said(kind)}" for kind in kinds)
+    return ", ".join(f"{found.count(kind)} nodes of {_resources(kind)}" for kind in kinds)

@@ -66,8 +66,8 @@ def _types(values: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("head_node_type", f"{head!r} is none of available_node_types")
     most = sum(int(each.get("max_workers", 0)) for each in types.values())
     if "max_workers" in values and most and values["max_workers"] < most:
-        told = f"{values['max_workers']} nodes at most, and the types have {most}"
-        yield Fault("max_workers", told)
+        message = f"{values['max_workers']} nodes at most, and the types have {most}"
+        yield Fault("max_workers", message)
     for name, each in types.items():
         if each.get("min_workers", 0) > each.get("max_workers", 0):
             path = f"available_node_types.{name}.min_workers"

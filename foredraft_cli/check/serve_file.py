@@ -103,6 +103,6 @@ def _ranks(config: ForedraftConfig, target: Path) -> Iterator[Fault]:
     kv_heads = raw.get("num_key_value_heads") or heads
     for name, count in (("attention", heads), ("KV", kv_heads)):
         if count % ranks:
-            told = f"{ranks} ranks cannot share {count} {name} heads"
-            yield Fault("verifier.service.tensor_parallel", told)
+            message = f"{ranks} ranks cannot share {count} {name} heads"
+            yield Fault("verifier.service.tensor_parallel", message)
             return

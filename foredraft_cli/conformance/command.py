@@ -80,7 +80,7 @@ async def of_verifier(address: str, mtls: Path | None = None, token: str = "") -
 
 
 def _silent(address: str, error: grpc.aio.AioRpcError) -> Unavailable:
-    return Unavailable(f"{address} says nothing of itself: {error.code().name}: {error.details()}")
+    return Unavailable(f"{address} gives no info: {error.code().name}: {error.details()}")
 
 
 def _report(outcomes: list[Outcome], as_json: bool) -> None:
@@ -89,8 +89,8 @@ def _report(outcomes: list[Outcome], as_json: bool) -> None:
         typer.echo(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
     else:
         console = Console(soft_wrap=True, highlight=False)
-        for name, says, fault in outcomes:
-            console.print(f"[red]BROKEN[/] {name}: {says}" if fault else f"ok     {name}: {says}")
+        for name, text, fault in outcomes:
+            console.print(f"[red]BROKEN[/] {name}: {text}" if fault else f"ok     {name}: {text}")
             if fault:
                 console.print(f"       {fault}", markup=False)
         console.print(f"{len(outcomes) - broken} of {len(outcomes)} rules hold")

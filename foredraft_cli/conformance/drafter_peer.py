@@ -18,7 +18,7 @@ from foredraft_cli.conformance.suite import Talk, require, sample_text, talk
 
 
 class DrafterPeer:
-    """A drafter under test, called with a token if there is one. It says in info what it is."""
+    """A drafter under test, called with a token if there is one. Its info describes it."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str = "") -> None:
         self._stub = drafter_pb2_grpc.DrafterServiceStub(channel)

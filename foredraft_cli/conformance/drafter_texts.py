@@ -1,4 +1,4 @@
-"""The rules of DraftTexts, which a drafter that says max_texts 0 need not keep."""
+"""The rules of DraftTexts, which a drafter with max_texts 0 need not keep."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ async def _texts(peer: DrafterPeer) -> None:
     async with peer.texts() as stream:
         opened = await _opened(peer, stream)
         require(opened.model == peer.info.model, "open answers with another model than Info")
-        told = opened.max_texts == peer.info.max_texts
-        require(told, "open answers with another max_texts than Info")
+        agree = opened.max_texts == peer.info.max_texts
+        require(agree, "open answers with another max_texts than Info")
         asked = _asking(pb.Text(append=one), pb.Text(append=other))
         await _drafted(peer, stream, asked, [one, other])
         grown = [(*other, one[0]), one]
@@ -79,7 +79,7 @@ async def _unknown(peer: DrafterPeer) -> None:
         await _drafted(peer, stream, _asking(pb.Text(append=text)), [text])
         asked = _asking(pb.Text(known=_known(never), append=text[:1]), pb.Text(known=_known(text)))
         lost, found = await _drafted(peer, stream, asked, [(*never, text[0]), text])
-        require(lost.unknown, "a text that was never sent is not said to be unknown")
+        require(lost.unknown, "a text that was never sent is not reported as unknown")
         require(not lost.HasField("block"), "a text that was never sent has a draft")
         require(not found.unknown, "a text is unknown because another one is")
 

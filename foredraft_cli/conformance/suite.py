@@ -15,7 +15,7 @@ from foredraft.rpc import options
 from foredraft.rpc.transport import Role, transport_of
 from foredraft.v1 import common_pb2
 
-# Of one check; a server that says nothing at all fails it.
+# Of one check; a silent server fails it.
 _MOST_S = 60.0
 
 P = TypeVar("P")
@@ -29,7 +29,7 @@ class Rule(NamedTuple, Generic[P]):
     """One rule: a name, a sentence of docs/protocol.md, and what finds out."""
 
     name: str
-    says: str
+    text: str
     check: Callable[[P], Awaitable[None]]
 
 
@@ -37,13 +37,13 @@ class Outcome(NamedTuple):
     """What came of one rule; fault is empty where it holds."""
 
     name: str
-    says: str
+    text: str
     fault: str
 
 
 async def run(peer: P, rules: Sequence[Rule[P]]) -> list[Outcome]:
     """Return the outcome of every rule, one after the other, each on streams of its own."""
-    return [Outcome(rule.name, rule.says, await _fault(rule, peer)) for rule in rules]
+    return [Outcome(rule.name, rule.text, await _fault(rule, peer)) for rule in rules]
 
 
 async def _fault(rule: Rule[P], peer: P) -> str:
@@ -59,10 +59,10 @@ async def _fault(rule: Rule[P], peer: P) -> str:
     return ""
 
 
-def require(holds: object, told: str) -> None:
+def require(holds: object, fault: str) -> None:
     """Raise Broken unless it holds."""
     if not holds:
-        raise Broken(told)
+        raise Broken(fault)
 
 
 def sample_text(model: common_pb2.ModelInfo) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ SAMPLED = common_pb2.SamplingParams(temperature=0.8, top_p=1.0, seed=_SEED)
 
 
 class VerifierPeer:
-    """A verifier under test, called with a token if there is one. It says in info what it is."""
+    """A verifier under test, called with a token if there is one. Its info describes it."""
 
     def __init__(self, channel: grpc.aio.Channel, token: str = "") -> None:
         self._stub = verifier_pb2_grpc.VerifierServiceStub(channel)

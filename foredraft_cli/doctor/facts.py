@@ -55,7 +55,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a server. silence says why nothing answers, probes are those answered."""
+    """What is known of a server. silence is why nothing answers, probes are those answered."""
 
     url: str
     silence: str = ""
@@ -84,7 +84,7 @@ class Facts:
 
 
 async def gather(server: Server, prompts: Sequence[str], max_tokens: int) -> Facts:
-    """Return what the server says of itself, and how it decodes the prompts, both ways in turn."""
+    """Return a server's health, and how it decodes the prompts, both ways in turn."""
     try:
         health = await server.get("/health")
     except Unavailable as error:

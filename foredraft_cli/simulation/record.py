@@ -38,7 +38,7 @@ def record(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
     file: PromptsOption = None,
-    note: Annotated[str, typer.Option(help="What the recorded run says of itself.")] = "",
+    note: Annotated[str, typer.Option(help="A note in the recorded run.")] = "",
 ) -> None:
     """Record a run of a server, for the simulator and for others (docs/recorded_runs.md)."""
     from foredraft_simulator.recorded_runs.records import Header, write_run
@@ -66,7 +66,7 @@ async def recorded(
 ) -> tuple[str, list[RecordedRequest]]:
     """Return the model's name, and every request, of which come a time and the most tokens.
 
-    Raise Unavailable where no server answers, and what the first failure says.
+    Raise Unavailable where no server answers, and the first failure's message.
     """
     import aiohttp
 

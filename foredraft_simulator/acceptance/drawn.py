@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 class DrawnDraft(NamedTuple):
     """A draft's nodes in the order in which they are offered.
 
-    kept[i] says that node i is on the target's own path, expected[i] how likely the drafter thinks
-    so, none likelier than before. last[i] is the probability that node i - 1 is the last one kept,
-    last[0] that none is. A path's node is kept only if all before it are; a tree's kept nodes are
-    each the parent of the next one.
+    kept[i] is true where node i is on the target's own path, expected[i] is how likely the drafter
+    thinks so, none likelier than before. last[i] is the probability that node i - 1 is the last one
+    kept, last[0] that none is. A path's node is kept only if all before it are; a tree's kept nodes
+    are each the parent of the next one.
     """
 
     kept: Sequence[bool]

@@ -77,7 +77,7 @@ class Autoscaler:
         self._drafters = ObservedPool(config.warm_up_s, drafter_signal)
         self._verifiers = ObservedPool(config.warm_up_s, verifier_signal)
         self._scaler = Scaler(config)
-        self._said: dict[PoolName, tuple[int, int]] = {}
+        self._reported: dict[PoolName, tuple[int, int]] = {}
         self.decisions: list[Decided] = []
         self.steps = 0
 
@@ -113,9 +113,9 @@ class Autoscaler:
             self._verifiers.at(now, *self._shown(PoolName.VERIFIER)),
         )
         for name, decision in self._scaler.decide(signals).items():
-            said = decision.target, decision.wish
-            if self._said.get(name) != said:
-                self._said[name] = said
+            decided = decision.target, decision.wish
+            if self._reported.get(name) != decided:
+                self._reported[name] = decided
                 line = decision_line(name, decision, self._config.dry_run)
                 target, before, wish, _ = decision
                 self.decisions.append(Decided(now, str(name), before, target, wish, line))

@@ -1,4 +1,4 @@
-"""A drafter whose drafts are as right as an acceptance model says; its passes take time."""
+"""A drafter whose drafts are as right as an acceptance model has them; its passes take time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def capabilities(slots: int, cache_slots: int, branch_slots: int) -> Capabilitie
 
 
 class SimulatedDrafter:
-    """A DiffusionLM; spend(seconds) makes a pass last, pass_s says how long."""
+    """A DiffusionLM; spend(seconds) makes a pass last, pass_s is how long."""
 
     def __init__(
         self,

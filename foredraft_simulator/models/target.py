@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedTarget:
-    """A TargetModel; spend(seconds) makes a pass last, pass_s says how long."""
+    """A TargetModel; spend(seconds) makes a pass last, pass_s is how long."""
 
     info = INFO
 

@@ -14,7 +14,7 @@ from foredraft_simulator.virtual.engine import VirtualEngine
 
 
 class DrafterReplica:
-    """One drafter; draining is what it says on every stream once it is to stop."""
+    """One drafter; draining is set once it is to stop."""
 
     def __init__(self, address: str, engine: VirtualEngine[Proposals], max_queue: int) -> None:
         self.address, self.engine = address, engine

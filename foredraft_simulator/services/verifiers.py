@@ -17,7 +17,7 @@ from verifier_service.runner import Rounds
 
 
 class VerifierReplica:
-    """One verifier; draining is what it says on every stream once it is to stop."""
+    """One verifier; draining is set once it is to stop."""
 
     def __init__(self, address: str, engine: VirtualEngine[Rounds], drafters: Drafters) -> None:
         self.address, self.engine, self.drafters = address, engine, drafters

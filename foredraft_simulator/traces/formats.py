@@ -1,4 +1,4 @@
-"""The public traces' formats, told apart by their first line.
+"""The public traces' formats, recognised by their first line.
 
 Azure 2023 and 2024 (Patel et al., "Splitwise", ISCA 2024; Stojkovic et al., "DynamoLLM", HPCA
 2025), Mooncake (Qin et al., FAST 2025), BurstGPT (Wang et al., KDD 2025).

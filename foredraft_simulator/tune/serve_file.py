@@ -16,7 +16,7 @@ _POLICY = "deployments.autoscaling.serve_policy:ScalingPolicy"
 
 
 def written(base: Path, setting: Setting, comment: str) -> str:
-    """Return the text of a Serve file, whose pools are scaled as a setting says.
+    """Return the text of a Serve file, whose pools are scaled by a setting.
 
     All else is the base file's. Raise ConfigError where that is none.
     """

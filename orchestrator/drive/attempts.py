@@ -37,7 +37,7 @@ class Attempts:
         if self._losses > self._retry.attempts:
             raise error
         log.warning("%s lost (%s), attempt %d", self._peer, error, self._losses)
-        # The first attempt elsewhere is made at once: one lost replica says nothing of the others.
+        # The first attempt elsewhere is made at once: the others may be well.
         await asyncio.sleep(self._retry.pause_s(self._losses - 1))
 
     async def not_opened(self, error: ForedraftError) -> None:

@@ -70,7 +70,7 @@ async def denoised_events(
 ) -> AsyncGenerator[DenoisedEvent | None, None]:
     """Yield a StepEvent for tokens that are final, then one Summary; None after quiet_s seconds.
 
-    With block_states, each call is a message of its own, and a BlockEvent says what it led to.
+    With block_states, each call is a message of its own, and a BlockEvent has its outcome.
     Every token counts as plainly decoded. Closing this ends the session. Raises what `denoise`
     does, and DeadlineExceeded after timeout_s.
     """

@@ -31,7 +31,7 @@ class Observation:
     """What one draft block came to, in tokens.
 
     requested_k is k_t, generated_len the drafter's L_gen, accepted L_acc: the block's tokens that
-    turned out to be the target's. predicted says whether the round's outcome was a predicted one,
+    turned out to be the target's. predicted is whether the round's outcome was a predicted one,
     None where none is predicted. places are where in the block the accepted tokens stood: of a path
     the first ones, of a tree one branch's.
     """

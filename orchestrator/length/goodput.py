@@ -89,7 +89,7 @@ class GoodputState:
     the newest.
 
     rounds counts the drafted rounds, in_session those of this session, plain_tokens the tokens
-    committed plainly since the last one; started says that the session had a round.
+    committed plainly since the last one; started is true where the session had a round.
     """
 
     positions: tuple[tuple[float, float], ...]

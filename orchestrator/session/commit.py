@@ -27,12 +27,12 @@ from orchestrator.session.drafts import Draft
 class Step:
     """What one verdict committed, for the controller and for the statistics.
 
-    num_accepted counts the committed draft tokens; ngram says that the draft was made of the text's
-    n-grams. observation is None for a plain round. ran_ahead says that a draft was requested
-    meanwhile, hit that the outcome was one that it was requested for. Of the draft `bought` tokens
-    were verified, at this price. cached_tokens of the prompt were not read for this request; the
-    first step has them. kept are the nodes of the draft that were committed; the drafter took
-    draft_timings for it.
+    num_accepted counts the committed draft tokens; ngram is true where the draft was made of the
+    text's n-grams. observation is None for a plain round. ran_ahead is true where a draft was
+    requested meanwhile, hit that the outcome was one that it was requested for. Of the draft
+    `bought` tokens were verified, at this price. cached_tokens of the prompt were not read for this
+    request; the first step has them. kept are the nodes of the draft that were committed; the
+    drafter took draft_timings for it.
     """
 
     request: Round
@@ -68,7 +68,7 @@ class Commit:
 
 
 def check(request: Round, verdict: Verdict, vocab_size: int) -> None:
-    """Raise CorruptModelOutput if the verdict says more than the round asked for."""
+    """Raise CorruptModelOutput if the verdict has more than the round asked for."""
     most = 1 if request.draft else request.plain_steps
     bought = len(request.draft) - verdict.left_out
     if not (

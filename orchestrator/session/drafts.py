@@ -1,7 +1,7 @@
 """The drafts of a session, until they are verified or of no more use. Pure.
 
-A block may arrive after its prefix has grown, or before it has come true: `reconcile` is the only
-rule that says what is left of it.
+A block may arrive after its prefix has grown, or before it has come true: `reconcile` alone
+decides what is left of it.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Session:
 
     features names those that its drafter is expected to read, store the tensor store that it is
     expected to have; if it reads others, or from another, that costs time.
-    ngram says how draft trees are made of the text's own n-grams, None if they are not.
+    ngram is how draft trees are made of the text's own n-grams, None if they are not.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Session:
 
     @property
     def mismatch(self) -> str | None:
-        """Why the drafter cannot serve this target, None while nothing speaks against it."""
+        """Why the drafter cannot serve this target, None while there is no reason."""
         if self._view is None or self._target is None:
             return None
         return why_incompatible(self._view.opened.model, self._target) or self._features.fault
@@ -203,7 +203,7 @@ class Session:
         """Commit a round that the verifier led.
 
         Raises CorruptModelOutput, and commits nothing, if it is on another prefix than the
-        committed one or its verdict says more than its draft allows.
+        committed one or its verdict has more than its draft allows.
         """
         if self._in_flight is not None or self.finish is not None or led.block.base != self.base:
             raise CorruptModelOutput("the verifier led a round on another prefix")
@@ -216,9 +216,9 @@ class Session:
         return replace(step, ran_ahead=led.ran_ahead, hit=led.hit)
 
     def verdict_arrived(self, verdict: Verdict) -> Step | None:
-        """Commit what the verdict on the round in flight says; None if it is on any other round.
+        """Commit the verdict on the round in flight; None if it is on any other round.
 
-        Raises CorruptModelOutput, and commits nothing, if it says more than was asked.
+        Raises CorruptModelOutput, and commits nothing, if it has more than was asked.
         """
         request = self._in_flight
         if request is None or verdict.base != request.base:

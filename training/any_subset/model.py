@@ -32,7 +32,7 @@ def visible(order: Tensor, given: Tensor) -> Tensor:
     `order` [batch, length] is each position's place in the generation order, `given` [batch] the
     length m of the prompt, which are the orders below m. A prompt row sees all of the prompt and
     nothing else (App. F.4), a generated row the prompt and generated rows up to itself, a query row
-    the content before its order (Eq. 6, which says nothing of content rows) and itself. The query
+    the content before its order (Eq. 6, which leaves content rows open) and itself. The query
     row of a prompt token sees no content; nothing is asked of it.
     """
     level = order.maximum(given[:, None] - 1)

@@ -1,4 +1,4 @@
-"""The embedded models' manifest: shows that the files are those that the model card speaks of."""
+"""The embedded models' manifest: shows that the files are those that the model card lists."""
 
 from __future__ import annotations
 

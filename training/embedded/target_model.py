@@ -191,7 +191,7 @@ QUANTIZATION = {
         }
     },
 }
-"""How config.json says that linear weights are stored in int8, a scale for each row."""
+"""How config.json marks linear weights that are stored in int8, a scale for each row."""
 
 
 def hf_tensors(model: TargetModel) -> dict[str, Tensor]:

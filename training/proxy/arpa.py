@@ -13,7 +13,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NEVER = -99.0
-"""What an ARPA file says of <s>, which starts a text and is never predicted."""
+"""An ARPA file's log-probability of <s>, which starts a text and is never predicted."""
 LINES = 1 << 16
 
 

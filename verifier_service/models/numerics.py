@@ -169,7 +169,7 @@ def _difference(a: Logits, b: Logits) -> float:
 
 
 def require_exact(measured: str, *, dtype: str) -> None:
-    """Raise ConfigError unless exact was measured; the message says what to change."""
+    """Raise ConfigError unless exact was measured; the message names what to change."""
     if measured != "exact":
         hint = "" if native_bf16() else "; this CPU has no native bf16 arithmetic"
         raise ConfigError(
@@ -180,7 +180,7 @@ def require_exact(measured: str, *, dtype: str) -> None:
 
 
 def native_bf16() -> bool:
-    """True where the CPU says that it has bf16 arithmetic (x86 avx512_bf16 or amx, Arm bf16)."""
+    """True where the CPU has bf16 arithmetic (x86 avx512_bf16 or amx, Arm bf16)."""
     try:
         words = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:

@@ -26,7 +26,7 @@ class Segment(NamedTuple):
 
     The first `mutual` rows see each other, whichever comes first; none of them is of a tree. Where
     there are positions, one for each token, these stand for the places in the text that its rows
-    are said to have above; what a row sees stays a matter of rows.
+    are counted with above; what a row sees stays a matter of rows.
     """
 
     blocks: Sequence[int]

@@ -1,6 +1,6 @@
 """One model over several ranks: each loads its shard, keeps its heads' KV and runs the same steps.
 
-The layers are cut as the model's own tp_plan says (transformers.distributed). Rank 0 has the engine
+The layers are cut by the model's own tp_plan (transformers.distributed). Rank 0 has the engine
 and sends the others each step, as integers; block tables are the same on every rank. Of the logits,
 gathered by the plan, rank 0 alone makes use: a token is chosen once.
 """

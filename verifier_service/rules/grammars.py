@@ -83,7 +83,7 @@ class TokenGuide:
     """One text under a grammar.
 
     Branches have a matcher of their own: one that a draft drove beyond the limits is given up, and
-    what the text's own matcher says is the same with drafts and without. What a grammar does not
+    the text's own matcher decides the same with drafts and without. What a grammar does not
     allow in a branch is not taken in: the mask after it is that before it. So nothing is asked of
     drafts, whose branches may be anything; a row after such a token is never reached.
     """

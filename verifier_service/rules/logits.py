@@ -34,7 +34,7 @@ class GrammarMatcher(Protocol):
     def allowed(self, branches: Sequence[Sequence[int]]) -> Sequence[Mask]:
         """Return which tokens may follow text + branch [vocabulary], for at least the first branch.
 
-        Raise InvalidRequest where that cannot be said of the text itself.
+        Raise InvalidRequest where that cannot be checked on the text itself.
         """
 
 

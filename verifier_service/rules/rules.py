@@ -1,6 +1,6 @@
 """The acceptance rules, as a session uses them: from a round's rows to the tokens that are kept.
 
-A rule says how each row is drawn, and decides once that is done. Under `coupled` the target's own
+A rule sets how each row is drawn, and decides once that is done. Under `coupled` the target's own
 draws are all that it needs, so its rows go through one batch with everyone else's. The other rules
 read whole distributions, and draw one token at the end.
 """

@@ -69,7 +69,7 @@ def _check_layout(request: VerifyOpen, info: ModelInfo) -> None:
 def check_round(request: Round, vocab_size: int, max_draft: int, trees: bool) -> None:
     """Raise InvalidRequest naming the field where a round's draft is none, whatever the session.
 
-    max_draft is what the open announced; trees says whether the session's rule verifies them.
+    max_draft is what the open announced; trees is whether the session's rule verifies them.
     """
     check_parents("parents", request.parents, len(request.draft))
     limits.check_tokens("draft", request.draft, vocab_size)

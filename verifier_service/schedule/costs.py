@@ -35,8 +35,8 @@ _DRAFT_WEIGHT = 4.0
 class Pass:
     """A finished pass: its rows, the tokens before them in their sessions, its seconds.
 
-    beside_drafts says that some of the sessions draft, drafted counts the drafted rounds that it
-    decided, sessions those whose rows it had.
+    beside_drafts is true where some of the sessions draft, drafted counts the drafted rounds that
+    it decided, sessions those whose rows it had.
     """
 
     rows: int

@@ -16,7 +16,7 @@ Sessions = Mapping[int, Session]
 
 # A session without a round under way takes part in the passes until it missed so many.
 _ACTIVE_PASSES = 8
-# Rounds of plain decoding take several passes, and what they take is told apart by whether any
+# Rounds of plain decoding take several passes, and what they take is kept apart by whether any
 # session drafted meanwhile.
 _CALM_PASSES = 16
 

@@ -37,7 +37,7 @@ class Offer(NamedTuple):
 
 
 class Pricing(Protocol):
-    """Buys rows, and says what they cost."""
+    """Buys rows, and gives their price."""
 
     def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
         """Return how many of each offer's tokens, the first ones, to verify.
@@ -84,7 +84,7 @@ class Priced:
         self._idle_s = 0.0
 
     def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
-        """Return how many tokens of each offer to verify, as the module says.
+        """Return how many tokens of each offer to verify.
 
         The time between passes counts as part of the pass: with few sessions, nothing runs while
         drafts are made, and a pass that finds more tokens saves some of that.

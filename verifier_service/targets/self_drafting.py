@@ -2,7 +2,7 @@
 
 A pass over a draft has a query row after the text and after each drafted token, and rows ahead: at
 the positions that follow the whole draft, which see all of it. Every row is drawn with the noise of
-its order index. So a pass also says what comes after the tokens that it decides: rows behind the
+its order index. So a pass also shows what comes after the tokens that it decides: rows behind the
 first refused token saw that token and not the right one (Jacobi decoding), rows ahead saw no token
 of their neighbours' (the star of "Reviving Any-Subset Autoregressive Models", Fig. 1a). That is the
 next pass's draft: no pass is made for a draft alone, and each decides at least one token, so there

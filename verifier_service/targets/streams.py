@@ -14,7 +14,7 @@ from verifier_service.models.port import Segment
 class Streams(Protocol):
     """A kind of text of at most `length` tokens; the first `cached` have KV, the last has none.
 
-    prefills says whether tokens before the last may get theirs ahead of a round, in any chunks;
+    prefills is whether tokens before the last may get theirs ahead of a round, in any chunks;
     token_rows is how many rows a draft token takes.
     """
 

@@ -65,7 +65,7 @@ def _table_3(
 ) -> Section:
     names = {"I": "stage I alone", _alpha(theirs.DEER_ALPHAS[0]): _alpha(theirs.DEER_ALPHAS[0])}
     names["own"] = "`decay`, soft labels (what `foredraft align` does by default)"
-    rows = tuple((said, *_figures(outcomes[name])) for name, said in names.items())
+    rows = tuple((label, *_figures(outcomes[name])) for name, label in names.items())
     their = tuple((name, number(a), number(b)) for name, (a, b) in theirs.DEER_TABLE_3.items())
     return Section(
         "DEER Table 3: with and without stage II",

@@ -102,7 +102,7 @@ def _their_table() -> Table:
 
 
 def _claims(ways: Sequence[Column], block: int) -> tuple[Claim, ...]:
-    """Return what is said of accepted lengths; all ways draft so many tokens."""
+    """Return the claims on accepted lengths; all ways draft so many tokens."""
     deer, *rivals = ways
     long, ends = _LONG.estimate(deer), _last_against_before(deer, block)
     falls = _by_depth(deer, block)

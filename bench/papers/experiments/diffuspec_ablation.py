@@ -213,7 +213,7 @@ def _claims_4(cps: Column, argmax: Column, sps: Column | None) -> tuple[Claim, .
         minor,
         higher(
             "drafting in one pass takes less time than SPS's of as many tokens, in ms",
-            "said in Sec. 5.1",
+            "Sec. 5.1",
             sps,
             argmax,
             _DRAFTING,

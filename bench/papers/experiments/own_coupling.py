@@ -111,7 +111,7 @@ async def coupling(experiment: Experiment) -> list[Section]:
             _claims(every),
             (path.name,),
             {str(t): [(a.distance, a.share) for a in each] for t, each in found.items()},
-            says="what should be seen",
+            heading="what should be seen",
         )
     ]
 

@@ -64,7 +64,7 @@ async def _at(experiment: Experiment, temperature: float) -> Section:
         _claims(columns, list(choices)),
         (path.name,),
         raw(columns),
-        says="what should be seen",
+        heading="what should be seen",
     )
 
 

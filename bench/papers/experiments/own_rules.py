@@ -60,7 +60,7 @@ async def rules(experiment: Experiment) -> list[Section]:
             (_by_rule(ways, drawn),),
             _rule_claims(drawn),
             figures={str(t): raw(columns) for t, columns in drawn.items()},
-            says="what should be seen",
+            heading="what should be seen",
         ),
         Section(
             "Argmax, path search and trees at temperature 0",
@@ -69,7 +69,7 @@ async def rules(experiment: Experiment) -> list[Section]:
             (_greedy_table(by_temperature[0.0]),),
             _greedy_claims(by_temperature[0.0]),
             figures=raw(by_temperature[0.0]),
-            says="what should be seen",
+            heading="what should be seen",
         ),
     ]
 

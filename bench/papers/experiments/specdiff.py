@@ -95,7 +95,7 @@ def _claims_4(first: Column, without: Column, behind: Measure) -> tuple[Claim, .
         higher(
             "initialisation raises the diffusion drafts' alpha", _alphas(), first, without, behind
         ),
-        higher("initialisation raises speed", "said in Sec. 6.2, Table 4", first, without, SPEED),
+        higher("initialisation raises speed", "Sec. 6.2, Table 4", first, without, SPEED),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the evidence allows to be said of claims, all those of a table together. Pure.
+"""The verdicts that the evidence allows on claims, all those of a table together. Pure.
 
 A claim has evidence for each verdict that it could come to, so it can turn out either way. Holm's
 procedure (Scand. J. Statist. 1979) keeps the chance of one wrong verdict in a table under _RISK.
@@ -17,7 +17,7 @@ _RISK = 0.05
 
 
 class Verdict(StrEnum):
-    """Whether what is said is seen here."""
+    """Whether a claim is seen here."""
 
     HOLDS = "holds"
     CONTRADICTED = "contradicted"

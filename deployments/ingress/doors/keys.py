@@ -42,7 +42,7 @@ class Keys:
     def of(self, presented: str) -> Key | None:
         """Return the key that was presented, None if it is none.
 
-        All are compared, so that the time tells nothing of which ones come close.
+        All are compared, so that the time reveals nothing of which ones come close.
         """
         digest = _digest(presented)
         found = None

@@ -120,7 +120,7 @@ async def named(
 async def prompts_alone(
     stream: AsyncGenerator[tuple[int, Delta]],
 ) -> AsyncGenerator[tuple[int, Delta]]:
-    """Yield what stream says of the prompts, without the text behind them."""
+    """Yield the stream's part on the prompts, without the text behind them."""
     async with aclosing(stream):
         async for index, delta in stream:
             finish = None if delta.finish_reason is None else FinishReason.LENGTH

@@ -36,7 +36,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "skip_special_tokens": (True,),
     "use_beam_search": (False,),
 }
-# What says something of the request, and asks for nothing.
+# What describes the request, and asks for nothing.
 _HARMLESS = {
     "metadata",
     "priority",
@@ -199,7 +199,7 @@ class GenerationFields(BaseModel):
         )
 
     def grammar(self) -> Grammar | None:
-        """What the text must follow, if anything; raise InvalidRequest where it is said twice."""
+        """What the text must follow, if anything; raise InvalidRequest where it is given twice."""
         found = self.response_format.grammar() if self.response_format else None
         field = "response_format"
         if self.structured_outputs is not None:

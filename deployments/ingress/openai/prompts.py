@@ -27,7 +27,7 @@ class Prompts:
     ) -> tuple[int, ...]:
         """Return the prompt's token ids; raise InvalidRequest naming the field.
 
-        A text is tokenised in a thread, so that no other request waits for it; special says
+        A text is tokenised in a thread, so that no other request waits for it; special is
         whether the tokenizer adds its special tokens.
         """
         if isinstance(prompt, str):

@@ -45,7 +45,7 @@ class SpeculativeOptions(BaseModel):
         }
         self_draft = self.self_draft
         if self_draft is None and any(each is not None for each in drafters.values()):
-            # Who says how drafters draft wants their drafts, not the target's own.
+            # Who sets how drafters draft wants their drafts, not the target's own.
             self_draft = 0
         chosen = {**drafters, "self_draft": self_draft, "acceptance": self.acceptance}
         asked = config.model_copy(update={k: v for k, v in chosen.items() if v is not None})

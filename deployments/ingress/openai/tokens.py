@@ -17,7 +17,7 @@ from foredraft.limits import MAX_PREFIX, check_tokens
 
 
 class TokenizeRequest(BaseModel):
-    """A text or a conversation. add_special_tokens says whether a text gets the tokenizer's."""
+    """A text or a conversation. add_special_tokens is whether a text gets the tokenizer's."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -40,7 +40,7 @@ def install(
 ) -> None:
     """Add the routes that are enabled.
 
-    converses says whether the model has a chat template, fills whether it fills holes; kill_drafter
+    converses is whether the model has a chat template, fills whether it fills holes; kill_drafter
     ends one drafter's process.
     """
     if not config.enabled:

@@ -13,7 +13,7 @@ from foredraft.v1 import generation_pb2 as pb
 
 
 class Responses:
-    """Writes one answer's responses, of which the last sums up; text tells calls from content."""
+    """Writes one answer's responses, the last of which sums up; text separates calls."""
 
     def __init__(self, prompt_tokens: int, text: ChatText) -> None:
         self._prompt_tokens, self._text = prompt_tokens, text
@@ -64,9 +64,9 @@ def _call(part: dict[str, Any]) -> pb.ToolCall:
 
 
 def _token(committed: Committed) -> pb.Token:
-    told = committed.logprobs
+    logprobs = committed.logprobs
     return pb.Token(
         id=committed.token,
         origin=str(committed.origin),
-        logprobs=None if told is None else logprobs_to_pb(told),
+        logprobs=None if logprobs is None else logprobs_to_pb(logprobs),
     )

@@ -1,4 +1,4 @@
-"""The gRPC server of the ingress: it listens, says how it is, and stops in order."""
+"""The gRPC server of the ingress: it listens, reports its health, and stops in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that go on where they were cut: the id of an event says what was sent up to it.
+"""Streams that go on where they were cut: the id of an event has what was sent up to it.
 
 The same request with the same seed returns the same tokens, so whoever lost a stream sends the
 request again with the last id that it saw: what the id stands for is decoded again and not sent.

@@ -101,7 +101,7 @@ async def deltas(
 ) -> AsyncGenerator[Delta]:
     """Yield a delta for what was committed since the last; a stop string ends it at its token.
 
-    An event None is a delta of nothing. counts_cached says whether deltas say how much of the
+    An event None is a delta of nothing. counts_cached is whether deltas say how much of the
     prompt had been read for others.
     ended receives what the session came to, whatever it ended by, after the last delta was taken.
     Tokens are fed one by one, so the text and the token count are the same for every block size.

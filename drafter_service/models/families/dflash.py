@@ -43,7 +43,7 @@ class DFlashConfig:
 
 
 def read_config(raw: Mapping[str, Any], target: Mapping[str, Any]) -> DFlashConfig:
-    """Return what a checkpoint's config.json says; its EOS may stand in its target's alone.
+    """Return the fields of a checkpoint's config.json; its EOS may stand in its target's alone.
 
     Raise ValueError for a variant that is not known, or where a field is missing.
     """

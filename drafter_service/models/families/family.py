@@ -192,7 +192,7 @@ _MODEL_TYPES = {
 
 
 def read_family(raw: Mapping[str, Any], name: str | None, mask_token_id: int | None) -> FamilyModel:
-    """Return what a checkpoint's config.json says, as family `name` if that is given.
+    """Return a checkpoint's config.json, as family `name` if that is given.
 
     Raise ValueError where it names no family that is known, or lacks a field.
     """

@@ -53,7 +53,7 @@ class Rows:
     """The new tokens of a batch's requests, and what they and a canvas behind them may see.
 
     tokens and positions are [requests, new], ends [requests] how long the texts are. Of what is
-    seen, cached tokens and then new ones, seen_at are the positions and real says which are no
+    seen, cached tokens and then new ones, seen_at are the positions and real is which are no
     padding: [requests, cached + new].
     """
 

@@ -46,7 +46,7 @@ class Definitions:
             for version in spec["versions"]:
                 key = f"{spec['group']}/{version['name']}", spec["names"]["kind"]
                 schema = version["schema"]["openAPIV3Schema"]
-                # Kubernetes' own, whatever the definition says of it.
+                # Kubernetes' own, whatever the definition has.
                 schema["properties"]["metadata"] = {"type": "object"}
                 self._schemas[key] = Draft7Validator(closed(schema))
         except (KeyError, TypeError) as error:

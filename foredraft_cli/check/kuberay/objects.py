@@ -78,8 +78,8 @@ def _served(service: RayServiceSpec, folder: Path) -> Iterator[Fault]:
     if _is_loopback(host):
         yield Fault("http_options.host", f"{host}: other pods, and Kubernetes, do not reach it")
     if port not in (ports := pods.serve_ports(cluster)):
-        told = f"{port} is not the port that pods name `serve`: {sorted(ports)}"
-        yield Fault("http_options.port", told)
+        message = f"{port} is not the port that pods name `serve`: {sorted(ports)}"
+        yield Fault("http_options.port", message)
 
 
 def _is_loopback(host: Any) -> bool:

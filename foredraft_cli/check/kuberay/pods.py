@@ -79,8 +79,8 @@ def _template(group: Group, ray_version: str, autoscaling: bool) -> Iterator[Fau
     path = "spec.containers.0"
     yield from (fault.below(path) for fault in _image(containers[0], ray_version))
     if _resources(group) is None:
-        told = "no CPU limit: Ray would take the whole machine's"
-        yield Fault(f"{path}.resources", told)
+        message = "no CPU limit: Ray would take the whole machine's"
+        yield Fault(f"{path}.resources", message)
 
 
 def _container(container: Mapping[str, Any], volumes: set[Any]) -> Iterator[Fault]:
@@ -137,13 +137,13 @@ def _of(values: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _resources(group: Group) -> Resources | None:
-    """Return what Ray sees of a pod: what is said to Ray itself before its container's limits."""
+    """Return what Ray sees of a pod: what Ray itself is given before its container's limits."""
     containers: Sequence[Mapping[str, Any]] = _containers(group)
     first = containers[0] if containers else {}
     limits = _of(first, "resources", "limits") or _of(first, "resources", "requests")
-    start, said = group.ray_start_params, group.resources
-    cpus = _quantity(start.get("num-cpus", said.get("CPU", limits.get("cpu"))))
-    gpus = _quantity(start.get("num-gpus", said.get("GPU", limits.get(_GPU, 0))))
+    start, declared = group.ray_start_params, group.resources
+    cpus = _quantity(start.get("num-cpus", declared.get("CPU", limits.get("cpu"))))
+    gpus = _quantity(start.get("num-gpus", declared.get("GPU", limits.get(_GPU, 0))))
     return None if cpus is None else Resources(cpus, gpus or 0.0)
 
 

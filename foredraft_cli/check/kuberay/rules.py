@@ -86,8 +86,8 @@ def _group(group: Group, path: str) -> Iterator[Fault]:
     if "labels" in group.ray_start_params:
         yield Fault(f"{path}.rayStartParams.labels", "refused: they go to the group's labels")
     if group.resources and (both := _RESOURCES & set(group.ray_start_params)):
-        told = f"{sorted(both)[0]} stands in rayStartParams, too"
-        yield Fault(f"{path}.resources", told)
+        message = f"{sorted(both)[0]} stands in rayStartParams, too"
+        yield Fault(f"{path}.resources", message)
 
 
 def _gcs(options: GcsOptions) -> Iterator[Fault]:
@@ -124,8 +124,8 @@ def _reaches(policy: NetworkPolicy, autoscaling: bool) -> Iterator[Fault]:
         if not _opens(rules, _DNS, "out"):
             yield Fault(f"{path}.egressRules", f"none opens port {_DNS}: no pod finds the head")
     if autoscaling and all(_only(rule, _DNS) for rule in policy.head.egress_rules):
-        told = "none opens Kubernetes' API: Ray's autoscaler could add no pod"
-        yield Fault("head.egressRules", told)
+        message = "none opens Kubernetes' API: Ray's autoscaler could add no pod"
+        yield Fault("head.egressRules", message)
 
 
 def _unknown_groups(policy: NetworkPolicy, names: set[str]) -> Iterator[Fault]:

@@ -30,7 +30,7 @@ ChatText = ToolCallText | FreeText
 
 
 class ChatChoice:
-    """Writes one choice. text tells content from tool calls."""
+    """Writes one choice. text separates content from tool calls."""
 
     def __init__(self, text: ChatText, logprobs: ChatLogprobs | None) -> None:
         self._text = text

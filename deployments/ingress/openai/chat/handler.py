@@ -68,5 +68,5 @@ class Chat:
 
 
 def text_of(request: ChatRequest) -> ChatText:
-    """Return what tells the content of one answer from its tool calls."""
+    """Return what separates the content of one answer from its tool calls."""
     return FreeText() if request.tool_use() is None else ToolCallText()

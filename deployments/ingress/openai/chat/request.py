@@ -16,7 +16,7 @@ from foredraft.errors import InvalidRequest
 from foredraft.limits import MAX_LOGPROBS
 from foredraft.types import Grammar
 
-# KV is reserved for the longest answer, so a request that says nothing does not get the context.
+# KV is reserved for the longest answer, so a request without a bound does not get the context.
 DEFAULT_MAX_TOKENS = 1024
 MAX_MESSAGES = 4096
 MAX_TEMPLATE_ARGUMENTS = 4096

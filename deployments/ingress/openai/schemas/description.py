@@ -20,7 +20,7 @@ _EVENTS: dict[str, tuple[type[BaseModel], ...]] = {
 
 
 def answering(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Return what a route that answers in this shape says of its 200."""
+    """Return the description of a route's 200 in this shape."""
     return {200: {"model": model, "description": model.__doc__}}
 
 

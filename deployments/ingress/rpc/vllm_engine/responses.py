@@ -65,17 +65,17 @@ class EngineResponses:
 
 
 def _logprobs(tokens: Sequence[Committed]) -> pb.OutputLogProbs | None:
-    told = [(each.token, each.logprobs) for each in tokens if each.logprobs is not None]
-    if not told:
+    known = [(each.token, each.logprobs) for each in tokens if each.logprobs is not None]
+    if not known:
         return None
     return pb.OutputLogProbs(
-        token_ids=[token for token, _ in told],
-        token_logprobs=[logprobs.logprob for _, logprobs in told],
+        token_ids=[token for token, _ in known],
+        token_logprobs=[logprobs.logprob for _, logprobs in known],
         top_logprobs=[
             pb.TopLogProbs(
                 token_ids=[token for token, _ in logprobs.top],
                 values=[value for _, value in logprobs.top],
             )
-            for _, logprobs in told
+            for _, logprobs in known
         ],
     )

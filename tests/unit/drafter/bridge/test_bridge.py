@@ -51,7 +51,7 @@ def test_tokens_are_paired_by_their_bytes(pair: Pair) -> None:
     first |= {SPACE_A: T_SPACE, E1: T_E1, E2: T_E2, E: T_E1}
     assert pair.first.tolist() == [first.get(token, NOTHING) for token in range(16)]
     assert pair.both == 7
-    assert pair.said[ABC] == b"abc" and pair.said[END] == b""
+    assert pair.spelled[ABC] == b"abc" and pair.spelled[END] == b""
     assert pair.bytes_of([T_A, T_BC, T_SPACE, T_END, 99]) == b"abc <|end|>"
 
 
