@@ -64,9 +64,8 @@ def misfits(pools: Sequence[Reserved], nodes: Sequence[Node]) -> Iterator[Fault]
         for number, bundle in enumerate(pool.bundles):
             place = next((at for at in allowed if _fits(bundle, free[at])), None)
             if place is None:
-                message = (
-                    f"{len(pool.bundles)} x {_resources(bundle)} reserved, {number} have a place"
-                )
+                wanted = f"{len(pool.bundles)} x {_resources(bundle)} are reserved"
+                message = f"{wanted}, {number} have a place"
                 yield Fault(pool.path, f"{message} on {_listed([nodes[at] for at in allowed])}")
                 break
             left = free[place]

@@ -249,7 +249,7 @@ def test_nobody_there_is_one_line_and_a_report_is_json(monkeypatch: pytest.Monke
 
     runner = CliRunner()
     found = runner.invoke(command.app, ["drafter", f"127.0.0.1:{free_port()}"])
-    assert "says nothing of itself: UNAVAILABLE" in str(found.exception)
+    assert "gives no info: UNAVAILABLE" in str(found.exception)
     monkeypatch.setattr(command, "of_verifier", fake)
     found = runner.invoke(command.app, ["verifier", "nowhere:1", "--json"])
     assert found.exit_code == 1 and json.loads(found.output)[1]["fault"] == "a fault"

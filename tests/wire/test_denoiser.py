@@ -285,7 +285,8 @@ async def test_a_lost_replica_costs_no_token(temperature):
                 if answers == lost_after + 1:
                     await first.stop()
             assert found == session.text == plain(request)
-            assert len(replicas.opened) == 2
+            # On a stalled machine the other one may seem to be lost, too.
+            assert len(replicas.opened) >= 2
             moved = replicas.opened[1][0]
             assert len(moved.prefix) % SLOTS == 0 or moved.prefix == request.prefix
             assert len(moved.prefix) + moved.max_new_tokens == len(request.prefix) + 30
