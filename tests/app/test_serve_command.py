@@ -150,8 +150,8 @@ async def test_with_keys_over_https_every_route_but_health_needs_one(server: Ser
 
         async with http.get(
             f"{url}/openapi.json", headers={"authorization": f"Bearer {key}"}
-        ) as told:
-            described = (await told.json())["paths"]
+        ) as answer:
+            described = (await answer.json())["paths"]
         routes = [(verb.upper(), path) for path, verbs in described.items() for verb in verbs]
         others = [("GET", path) for path in ("/", "/playground/main.js", "/docs", "/nowhere")]
         for method, path in (*routes, *others):
