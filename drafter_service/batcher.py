@@ -14,9 +14,10 @@ from typing import Any
 from drafter_service.bursts import Bursts
 from drafter_service.engine import DrafterEngine
 from foredraft.errors import ForedraftError, Overloaded
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, ModelInfo, Propose, ProposeAhead
+from foredraft.types import ModelInfo
 
 log = logging.getLogger(__name__)
 

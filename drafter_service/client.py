@@ -16,21 +16,14 @@ from foredraft.codec import common as common_codec
 from foredraft.codec import drafter as codec
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, Unavailable
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft.rpc.client import ClientStream, ServiceClient
 from foredraft.rpc.config import NO_DELAY, LinkConfig
 from foredraft.rpc.status import error_of
 from foredraft.rpc.transport import PLAIN_TEXT, Role, Transport
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender, chunked
-from foredraft.types import (
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    ModelInfo,
-    Propose,
-    ProposeAhead,
-)
+from foredraft.types import Base, ModelInfo
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 
 _Request = Propose | ProposeAhead

@@ -36,7 +36,8 @@ from drafter_service.strategies import (
     Warmup,
 )
 from foredraft.errors import InvalidRequest
-from foredraft.types import DraftOpen, Proposal, SamplingParams, WarmupProposal
+from foredraft.messages import DraftOpen
+from foredraft.types import Proposal, SamplingParams, WarmupProposal
 from foredraft_kernels.structs import MAX_WIDTH
 
 _NO_DENOISING = (Proposal.AR, Proposal.LOOKUP)

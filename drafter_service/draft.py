@@ -13,7 +13,8 @@ from drafter_service.proposals.prefix_chain import PrefixChain
 from drafter_service.proposals.proposals import NO_GUESS, Drafted
 from drafter_service.strategies import Strategy
 from foredraft.errors import CorruptModelOutput, ForedraftError
-from foredraft.types import Base, DraftBlock, DraftOpen, Guess, Timings
+from foredraft.messages import DraftBlock, DraftOpen
+from foredraft.types import Base, Guess, Timings
 
 
 @dataclass(slots=True)

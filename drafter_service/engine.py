@@ -13,16 +13,8 @@ from drafter_service.strategies import Strategy
 from foredraft import limits
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import ForedraftError, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import (
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    ModelInfo,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    SamplingParams,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.types import ModelInfo, Proposal, SamplingParams
 
 StrategyOf = Callable[[DraftOpen], Strategy]
 

@@ -29,15 +29,9 @@ from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, WeightsError
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
+from foredraft.messages import DraftOpen, Propose
 from foredraft.model_files import sha256, tokenizer_file, verify_files, weights_hash
-from foredraft.types import (
-    Base,
-    DraftOpen,
-    ModelInfo,
-    Proposal,
-    Propose,
-    SamplingParams,
-)
+from foredraft.types import Base, ModelInfo, Proposal, SamplingParams
 from foredraft_kernels.loader import choose_isa, load_kernels
 
 log = logging.getLogger(__name__)

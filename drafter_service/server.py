@@ -16,12 +16,12 @@ from foredraft.codec import drafter as codec
 from foredraft.codec import texts as texts_codec
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.features.wire import size
+from foredraft.messages import DraftBlock
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
 from foredraft.rpc.transport import Role
 from foredraft.tensors import parts
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
-from foredraft.types import DraftBlock
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 
 SERVICE = drafter_pb2.DESCRIPTOR.services_by_name["DrafterService"].full_name

@@ -19,15 +19,8 @@ from tokenizers import Tokenizer
 
 from drafter_service.client import DrafterClient
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import (
-    Base,
-    DraftOpen,
-    Proposal,
-    Propose,
-    Round,
-    SamplingParams,
-    VerifyOpen,
-)
+from foredraft.messages import DraftOpen, Propose, Round, VerifyOpen
+from foredraft.types import Base, Proposal, SamplingParams
 from verifier_service.client import VerifierClient
 
 PROMPT, MAX_TOKENS, K = "def mean(values):", 48, 12

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from foredraft.messages import DraftBlock, DraftOpen, Verdict
 from foredraft.ngram.tree import NgramParams
-from foredraft.types import DraftBlock, DraftOpen, Verdict
 
 
 class LeaseFault(StrEnum):

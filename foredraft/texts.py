@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from foredraft.types import DraftBlock, DraftParams, ModelInfo, Proposal, SamplingParams
+from foredraft.messages import DraftBlock
+from foredraft.types import DraftParams, ModelInfo, Proposal, SamplingParams
 
 
 class KnownText(NamedTuple):

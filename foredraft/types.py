@@ -1,13 +1,10 @@
-"""The records that travel between the parts. Frozen, standard library only, no I/O."""
+"""The values that travel between the parts, alone or in messages. Frozen, standard library only."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
-
-from foredraft.layout import Layout
+from typing import Final, NamedTuple
 
 
 class Proposal(StrEnum):
@@ -143,18 +140,17 @@ class Base:
 
 
 class Price(NamedTuple):
-    """What a verifier's passes cost at the moment, in seconds, and how many sessions share them.
+    """What a verifier's passes cost at the moment, in seconds; 0 where that is not known."""
 
-    pass_s is a pass over one row of each session; row_s what one more row adds where every session
-    drafts, draft_s what passes lose to the drafts and messages of one drafted round. All are
-    0 where the verifier does not know. drafting is the most sessions that
-    drafted in one of the last passes.
-    """
-
+    # Sessions that share a pass.
     sessions: int = 0
+    # A pass over one row of each session.
     pass_s: float = 0.0
+    # What one more row adds where every session drafts.
     row_s: float = 0.0
+    # What passes lose to the drafts and messages of one drafted round.
     draft_s: float = 0.0
+    # The most sessions that drafted in one of the last passes.
     drafting: int = 0
 
 
@@ -175,28 +171,26 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The model behind a service, compared on open so that a mismatch is refused.
-
-    weights_hash distinguishes checkpoints, and how a target computes with them
-    (model_files.weights_hash), "" where there is none.
-    features_hash names the fused features, features_width values for each token, that a verifier
-    can tell or a drafter needs (features.py), "" where there are none.
-    eos_token_ids end a text, empty where they are not known; mask_token_id stands for a token that
-    is yet to come, where the model has one. any_subset is true where a target reads Layouts.
-    block_length is the number of slots that a block-diffusion model denoises together, else 0.
-    """
+    """The model behind a service, compared on open so that a mismatch is refused."""
 
     vocab_size: int
     max_len: int
     tokenizer_hash: str
     numerics: str
     name: str
+    # Of a checkpoint and of how a target computes with it (model_files.weights_hash), "" for none.
     weights_hash: str = ""
+    # Names the fused features that a verifier sends or a drafter needs (features.py), "" for none;
+    # features_width is the number of their values for each token.
     features_hash: str = ""
     features_width: int = 0
+    # End a text; empty where they are not known.
     eos_token_ids: tuple[int, ...] = ()
+    # Stands for a token that is yet to come, where the model has one.
     mask_token_id: int | None = None
+    # A target that reads Layouts.
     any_subset: bool = False
+    # Slots that a block-diffusion model denoises together, else 0.
     block_length: int = 0
 
 
@@ -230,175 +224,6 @@ class Guess(NamedTuple):
     node: int
     token: int
     probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class DraftBlock:
-    """Tokens proposed for one round.
-
-    parents[i] is the index of token i's parent, -1 for the root's children; empty means a path.
-    generated_len is the EOS-aware L_gen of DiffuSpec Eq. 8. guesses are the likeliest outcomes of
-    the round, likeliest first. q[i] is what token i was drawn from; empty for a deterministic
-    proposal, whose q is one-hot. expected[i] is the estimated probability that token i is accepted;
-    empty where there is no estimate.
-    """
-
-    base: Base
-    tokens: tuple[int, ...]
-    parents: tuple[int, ...] = ()
-    proposal: Proposal | Literal["ngram"] = Proposal.ARGMAX
-    generated_len: int = 0
-    guesses: tuple[Guess, ...] = ()
-    timings: Timings = Timings()
-    q: tuple[Candidates, ...] = ()
-    expected: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The target's decision on one round: kept draft tokens, then the target's own tokens.
-
-    path holds the indices of the kept draft tokens, from the root on; empty means the first
-    `accepted` ones, as always when the draft is a path. logprobs has an entry for each kept and
-    each next token, if the session asked for them; prompt_logprobs, in the first verdict, one for
-    each token of the prefix but the first. features are the fused ones (features.py) of the tokens
-    committed by now, except the last, that no earlier verdict brought; if the session asked.
-    cached_tokens of the text were not read for this verdict, because another session had. Of the
-    draft the last left_out tokens were not verified; price is what the deciding pass went by.
-    feature_parts, if any, go before features: all of them, where one is stored elsewhere.
-    """
-
-    base: Base
-    accepted: int
-    next_tokens: tuple[int, ...]
-    timings: Timings = Timings()
-    path: tuple[int, ...] = ()
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    features: bytes = b""
-    cached_tokens: int = 0
-    left_out: int = 0
-    price: Price = NO_PRICE
-    feature_parts: tuple[Part, ...] = ()
-
-    @property
-    def kept(self) -> Sequence[int]:
-        """The indices of the kept draft tokens, from the root on."""
-        return self.path or range(self.accepted)
-
-
-@dataclass(frozen=True, slots=True)
-class DraftOpen:
-    """Opens a session on a drafter: the prefix known so far and how to propose.
-
-    A block brings up to num_guesses guesses. The prefix's first prompt_len tokens are the prompt, 0
-    for all of them. With marginals, the q of a path is the model's own distribution at each slot,
-    whatever picked the tokens (DiffuSpec Eq. 5), and none of them is picked with shared noise.
-    """
-
-    session_id: str
-    prefix: tuple[int, ...]
-    sampling: SamplingParams
-    proposal: Proposal
-    max_len: int
-    params: DraftParams = DraftParams()
-    num_guesses: int = 1
-    prompt_len: int = 0
-    marginals: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Propose:
-    """Asks for num_tokens tokens after (the first keep_len tokens last named) + append.
-
-    features are the fused ones (features.py) of this prefix's tokens, except the last, that the
-    drafter does not have yet; empty for a drafter that reads none. feature_parts, if any, go before
-    features: all of them, where one is stored elsewhere.
-    """
-
-    base: Base
-    keep_len: int
-    append: tuple[int, ...]
-    num_tokens: int
-    features: bytes = b""
-    feature_parts: tuple[Part, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ProposeAhead:
-    """Asks for num_tokens tokens after each of some outcomes of the round that is being verified.
-
-    base names the prefix that is verified, (the first keep_len tokens last named) + append; each
-    outcome is what the round may commit behind it, likeliest first. A drafter answers for as many
-    of them as it has room for, if for any.
-    """
-
-    base: Base
-    keep_len: int
-    append: tuple[int, ...]
-    num_tokens: int
-    outcomes: tuple[tuple[int, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyOpen:
-    """Opens a session on a verifier and reserves KV for prefix + max_new_tokens + max_draft + 1.
-
-    logprobs asks for those of committed tokens, with so many of the likeliest ones beside each;
-    prompt_logprobs for those of the prefix's tokens, too. Sessions share KV only with sessions of
-    the same cache_salt. features_hash asks for the features of that name, but for those of the
-    first features_from tokens; a verifier that has no such features sends none. tensor_store is the
-    store that their reader has, "" if they are to come in chunks. groups are whom the session
-    counts for: each may hold a part of the KV cache. drafted is true where another verifier has
-    decided about drafts of this session. With a layout the prefix is in order space, and in plain
-    rounds the target drafts up to self_draft tokens of a pass itself.
-    """
-
-    session_id: str
-    prefix: tuple[int, ...]
-    sampling: SamplingParams
-    max_new_tokens: int
-    max_draft: int
-    stop_token_ids: tuple[int, ...] = ()
-    acceptance: Acceptance = Acceptance.COUPLED
-    logits: LogitsParams = LogitsParams()
-    logprobs: int | None = None
-    grammar: Grammar | None = None
-    prompt_logprobs: bool = False
-    cache_salt: str = ""
-    features_hash: str = ""
-    features_from: int = 0
-    tensor_store: str = ""
-    groups: tuple[str, ...] = ()
-    drafted: bool = False
-    layout: Layout | None = None
-    self_draft: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
-
-    parents shape the draft as in DraftBlock: a tree, or, if empty, a path. q and expected are as in
-    DraftBlock; the rule coupled does not read q. Without expected the draft is verified whole.
-    no_features is true where no features are needed from here on.
-    """
-
-    base: Base
-    draft: tuple[int, ...] = ()
-    plain_steps: int = 1
-    parents: tuple[int, ...] = ()
-    q: tuple[Candidates, ...] = ()
-    expected: tuple[float, ...] = ()
-    no_features: bool = False
-
-
-class DraftOpened(NamedTuple):
-    """A drafter's answer to open; tensor_store is the store that it reads, "" for none."""
-
-    model: ModelInfo
-    max_draft_tokens: int
-    tensor_store: str = ""
 
 
 class Committed(NamedTuple):

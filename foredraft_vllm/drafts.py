@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from drafter_service.texts.client import TextsClient, TextsStream
 from foredraft.errors import ForedraftError, InvalidRequest
+from foredraft.messages import DraftBlock
 from foredraft.texts import KnownText, ProposeTexts
 from foredraft.texts import Text as TextRequest
-from foredraft.types import DraftBlock, Proposal
+from foredraft.types import Proposal
 from foredraft_vllm.rows import Text
 
 log = logging.getLogger(__name__)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from asyncio import Future
 from typing import Protocol
 
-from foredraft.types import (
+from foredraft.messages import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
-    ModelInfo,
     Propose,
     ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
 )
+from foredraft.types import ModelInfo
 
 
 class DraftRunner(Protocol):

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from foredraft.denoising import Advance, Advanced, DenoiseOpen
-from foredraft.types import (
+from foredraft.messages import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
-    ModelInfo,
     Propose,
     ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
 )
+from foredraft.types import ModelInfo
 
 
 class DraftStream(Protocol):

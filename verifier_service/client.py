@@ -16,10 +16,11 @@ from foredraft.codec import verifier as codec
 from foredraft.decoding.tree import explicit, is_branch
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LedRound
+from foredraft.messages import Round, Verdict, VerifyOpen
 from foredraft.rpc.client import ClientStream, ServiceClient
 from foredraft.rpc.transport import Role
 from foredraft.tensors.parts import Gathered, in_one
-from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.types import ModelInfo
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 
 

@@ -13,15 +13,8 @@ from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import InvalidRequest, Unavailable
 from foredraft.lease import DraftSource
-from foredraft.types import (
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    Propose,
-    ProposeAhead,
-    VerifyOpen,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead, VerifyOpen
+from foredraft.types import Base
 
 # Bytes of a session.
 _MOST_UNSENT = 1 << 24

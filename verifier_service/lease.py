@@ -17,7 +17,8 @@ from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
 from foredraft.decoding.outcomes import Purchases, predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
-from foredraft.types import Base, DraftBlock, Guess, Round, Verdict, VerifyOpen
+from foredraft.messages import DraftBlock, Round, Verdict, VerifyOpen
+from foredraft.types import Base, Guess
 from verifier_service.drafters import (
     Drafters,
     DraftsAhead,

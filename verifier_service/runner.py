@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from foredraft.messages import Round, Verdict, VerifyOpen
 from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.threads import in_thread
-from foredraft.types import ModelInfo, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import ModelInfo, SamplingParams
 from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.targets.engine import VerifierEngine
 from verifier_service.targets.scores import scores

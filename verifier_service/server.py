@@ -11,12 +11,13 @@ from foredraft.codec import lease as lease_codec
 from foredraft.codec import verifier as codec
 from foredraft.errors import InvalidRequest
 from foredraft.lease import LeaseEnded, LedRound
+from foredraft.messages import Verdict
 from foredraft.rpc.server import ServiceServer
 from foredraft.rpc.session import ServerStream, SessionServicer, session_tasks
 from foredraft.rpc.transport import Role
 from foredraft.tensors.carrier import IN_CHUNKS, Carrier
 from foredraft.tensors.parts import Sender
-from foredraft.types import Acceptance, Verdict
+from foredraft.types import Acceptance
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Connect, Drafters, Permits, anybody

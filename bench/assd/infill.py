@@ -20,7 +20,8 @@ from bench.assd.ways import served
 from bench.papers.inference.bootstrap import estimate, quotient
 from bench.papers.inference.figure import Figure
 from foredraft.layout import with_hole
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import rows
 from verifier_service.targets.engine import VerifierEngine
 

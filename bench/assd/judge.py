@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from bench.assd.rounds import decide
 from foredraft.layout import Layout
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from verifier_service.targets.engine import VerifierEngine
 
 

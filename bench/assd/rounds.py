@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, Round, Verdict
+from foredraft.messages import Round, Verdict
+from foredraft.types import Base
 from verifier_service.targets.engine import VerifierEngine
 
 

@@ -14,7 +14,8 @@ from bench.assd.port import Decoded, sequential
 from bench.assd.rounds import decide
 from bench.assd.texts import Masked
 from foredraft.limits import MAX_PLAIN_STEPS
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from verifier_service.targets.engine import VerifierEngine
 
 

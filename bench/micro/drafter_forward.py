@@ -14,7 +14,8 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_compiled, load_engine, load_torch
 from drafter_service.models.port import BlockRequest, DiffusionLM
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpen, Propose
+from foredraft.types import Base, Proposal, SamplingParams
 
 PREFIX = 300
 ROUNDS, REPEATS = 30, 20

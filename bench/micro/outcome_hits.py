@@ -22,7 +22,8 @@ from deployments.config import EMBEDDED_FILE, ForedraftConfig, read
 from deployments.in_process import Engines, engines
 from foredraft.decoding.tree import ROOT, explicit
 from foredraft.limits import MAX_OUTCOMES
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Guess, Propose, ProposeAhead
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.types import Guess
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts
 from orchestrator.ports import DrafterPort, DraftStream
 

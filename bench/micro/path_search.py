@@ -30,7 +30,8 @@ from drafter_service.proposals.lattice import BlockScores
 from drafter_service.proposals.proposals import Drafted
 from drafter_service.strategies import Strategy
 from foredraft.decoding.tree import explicit
-from foredraft.types import DraftOpen, Proposal, SamplingParams
+from foredraft.messages import DraftOpen
+from foredraft.types import Proposal, SamplingParams
 from foredraft_cli.prompts.held_out import prompts
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target

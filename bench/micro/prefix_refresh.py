@@ -27,8 +27,9 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.messages import DraftBlock, DraftOpen, Propose
 from foredraft.repetition import repetition
-from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
+from foredraft.types import Base, Proposal, SamplingParams
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts, sampling
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent

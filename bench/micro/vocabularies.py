@@ -26,7 +26,8 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from drafter_service.proposals.proposals import Drafted
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpen, Propose
+from foredraft.types import Base, Proposal, SamplingParams
 from foredraft.vocabulary import Vocabulary
 from foredraft_cli.prompts.held_out import prompts
 from verifier_service.config import VerifierConfig

@@ -19,7 +19,8 @@ from drafter_service.batcher import Batcher
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine, load_model
 from drafter_service.models.port import DiffusionLM
-from foredraft.types import Acceptance, DraftOpen, DraftOpened, Proposal, SamplingParams
+from foredraft.messages import DraftOpen, DraftOpened
+from foredraft.types import Acceptance, Proposal, SamplingParams
 from orchestrator.config import NgramConfig, OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from orchestrator.ports import DrafterPort, DraftStream
 
 

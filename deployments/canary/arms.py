@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from foredraft.types import DraftOpen
+from foredraft.messages import DraftOpen
 from orchestrator.ports import DrafterPort, DraftStream
 from orchestrator.report import SpeculationReport
 

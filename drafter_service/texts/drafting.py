@@ -11,8 +11,9 @@ from drafter_service.batcher import Batcher
 from drafter_service.texts.by_hash import TextsByHash, TextSession
 from foredraft.decoding.prefix import EMPTY_PREFIX_HASH, extend_hash
 from foredraft.errors import InvalidRequest, Overloaded, PrefixMismatch
+from foredraft.messages import DraftBlock, DraftOpen, Propose
 from foredraft.texts import KnownText, ProposeTexts, Text, TextDraft, TextsOpen, TextsOpened
-from foredraft.types import Base, DraftBlock, DraftOpen, Propose, SamplingParams
+from foredraft.types import Base, SamplingParams
 
 T = TypeVar("T")
 

@@ -22,19 +22,8 @@ from foredraft.codec.common import (
 )
 from foredraft.decoding.tree import ROOT, check_parents
 from foredraft.errors import InvalidRequest
-from foredraft.types import (
-    NGRAM,
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    DraftParams,
-    Guess,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    WarmupProposal,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.types import NGRAM, Base, DraftParams, Guess, Proposal, WarmupProposal
 from foredraft.v1 import drafter_pb2
 
 

@@ -25,14 +25,8 @@ from foredraft.codec.common import (
 from foredraft.decoding.tree import check_parents
 from foredraft.errors import InvalidRequest
 from foredraft.layout import Layout
-from foredraft.types import (
-    Acceptance,
-    Grammar,
-    GrammarKind,
-    Round,
-    Verdict,
-    VerifyOpen,
-)
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Acceptance, Grammar, GrammarKind
 from foredraft.v1 import verifier_pb2
 
 

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import Outcome
 from foredraft.limits import MAX_DRAFT
+from foredraft.messages import DraftBlock, Propose, ProposeAhead
 from foredraft.ngram.tree import NgramParams, ngram_block
-from foredraft.types import Base, DraftBlock, Propose, ProposeAhead
+from foredraft.types import Base
 
 
 class NgramDraft(NamedTuple):

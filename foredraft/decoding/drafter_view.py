@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from foredraft.types import DraftOpened
+from foredraft.messages import DraftOpened
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from itertools import islice, starmap, takewhile
 
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import ROOT, branch, explicit
-from foredraft.types import Base, Guess, ProposeAhead, Round
+from foredraft.messages import ProposeAhead, Round
+from foredraft.types import Base, Guess
 
 # Of the least expected token of a draft that was bought as a whole.
 _BELOW = 0.9

@@ -8,8 +8,9 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from foredraft.decoding.tree import first_branch, is_path
+from foredraft.messages import DraftBlock
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
-from foredraft.types import NGRAM, Base, DraftBlock
+from foredraft.types import NGRAM, Base
 
 MIN_EXPECTED_TOKENS = 1.5
 """How many tokens of a tree must be expected to be accepted."""

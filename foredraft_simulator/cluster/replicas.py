@@ -8,8 +8,8 @@ from copy import deepcopy
 
 from drafter_service.batcher import Proposals
 from drafter_service.engine import DrafterEngine
+from foredraft.messages import DraftOpen
 from foredraft.pacing.pacer import SteppedClock
-from foredraft.types import DraftOpen
 from foredraft_simulator.acceptance.drawn import Acceptance
 from foredraft_simulator.models.drafter import SimulatedDrafter, SimulatedStrategy, capabilities
 from foredraft_simulator.models.target import SimulatedTarget, chosen

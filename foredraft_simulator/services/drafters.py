@@ -8,7 +8,7 @@ from functools import partial
 
 from drafter_service.batcher import Proposals
 from foredraft.errors import Overloaded, Unavailable
-from foredraft.types import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft_simulator.services.link import IDLE_HOST, Channel, Host, Network
 from foredraft_simulator.virtual.engine import VirtualEngine
 

@@ -8,7 +8,8 @@ from functools import partial
 
 from foredraft.errors import InvalidRequest, Unavailable
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LedRound
-from foredraft.types import ModelInfo, Round, Verdict, VerifyOpen
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import ModelInfo
 from foredraft_simulator.services.link import IDLE_HOST, Channel, Host, Network
 from foredraft_simulator.virtual.engine import VirtualEngine
 from verifier_service.drafters import Drafters

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, TensorLost
 from foredraft.lease import LeaseFault
-from foredraft.types import Propose, ProposeAhead
+from foredraft.messages import Propose, ProposeAhead
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.drive.health import DrafterHealth

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import MAX_DEADLINE_US, is_address
-from foredraft.types import DraftOpen
+from foredraft.messages import DraftOpen
 from orchestrator.config import OrchestratorConfig
 from orchestrator.session.session import Session
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from foredraft.types import Propose, ProposeAhead
+from foredraft.messages import Propose, ProposeAhead
 from orchestrator.ports import DraftStream
 
 # At once: one for predicted outcomes, and one just in time when all of those came out wrong.

@@ -13,7 +13,8 @@ from foredraft.errors import (
     Unavailable,
 )
 from foredraft.lease import LeaseEnded, LedRound
-from foredraft.types import Round, Timings
+from foredraft.messages import Round
+from foredraft.types import Timings
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.attempts import LOST, Attempts
 from orchestrator.drive.closing import BackgroundCloser

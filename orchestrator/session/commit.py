@@ -9,16 +9,8 @@ from itertools import repeat, starmap
 from foredraft.decoding.outcomes import predicts
 from foredraft.decoding.tree import ROOT, explicit, is_branch
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import (
-    Committed,
-    FinishReason,
-    Origin,
-    Price,
-    Round,
-    Timings,
-    TokenLogprobs,
-    Verdict,
-)
+from foredraft.messages import Round, Verdict
+from foredraft.types import Committed, FinishReason, Origin, Price, Timings, TokenLogprobs
 from orchestrator.length.controllers import Observation
 from orchestrator.session.drafts import Draft
 

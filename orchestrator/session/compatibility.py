@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foredraft.decoding.tree import ROOT, explicit
-from foredraft.types import Candidates, DraftBlock, Guess, ModelInfo
+from foredraft.messages import DraftBlock
+from foredraft.types import Candidates, Guess, ModelInfo
 
 
 def same_target(one: ModelInfo, other: ModelInfo) -> bool:

@@ -13,7 +13,8 @@ from typing import Generic, NamedTuple, TypeVar
 from foredraft.decoding.committed_prefix import CommittedPrefix
 from foredraft.decoding.tree import ROOT, below, explicit, follow, is_path, is_tree
 from foredraft.limits import MAX_OUTCOMES
-from foredraft.types import Candidates, DraftBlock, Guess
+from foredraft.messages import DraftBlock
+from foredraft.types import Candidates, Guess
 from orchestrator.session.compatibility import drop_unknown_tokens
 
 V = TypeVar("V")

@@ -14,9 +14,10 @@ from dataclasses import replace
 from foredraft.errors import InvalidRequest
 from foredraft.features.wire import check, check_size, size
 from foredraft.limits import MAX_FEATURES
+from foredraft.messages import DraftOpened, Propose, Verdict
 from foredraft.tensors.carrier import is_same_store
 from foredraft.tensors.parts import in_one, length
-from foredraft.types import DraftOpened, ModelInfo, Propose, Verdict
+from foredraft.types import ModelInfo
 from orchestrator.session.feature_parts import FeatureParts
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
+from foredraft.messages import DraftOpen, VerifyOpen
 from foredraft.noise.streams import DRAFT, substream
-from foredraft.types import Acceptance, DraftOpen, DraftParams, Proposal, VerifyOpen
+from foredraft.types import Acceptance, DraftParams, Proposal
 from orchestrator.request import GenerationRequest
 
 

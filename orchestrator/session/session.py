@@ -18,24 +18,26 @@ from foredraft.decoding.outcomes import Purchases, outcomes_of, predict
 from foredraft.errors import CorruptModelOutput, Unavailable
 from foredraft.lease import LedRound
 from foredraft.limits import MAX_PLAIN_STEPS, MAX_PREFIX, check_range
+from foredraft.messages import (
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    Propose,
+    ProposeAhead,
+    Round,
+    Verdict,
+    VerifyOpen,
+)
 from foredraft.ngram.tree import NgramParams
 from foredraft.types import (
     NGRAM,
     Acceptance,
     Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
     DraftParams,
     FinishReason,
     ModelInfo,
     Proposal,
-    Propose,
-    ProposeAhead,
-    Round,
     Timings,
-    Verdict,
-    VerifyOpen,
 )
 from orchestrator.request import GenerationRequest
 from orchestrator.session.commit import Ending, Step, check, check_logprobs, commit, observed

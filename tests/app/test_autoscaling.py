@@ -46,7 +46,9 @@ async def test_the_pools_follow_the_load(tmp_path: Path) -> None:
     assert "a draft has" in reasons["drafter", 0, 1]
     assert 2 not in drafters or "number 2 adds" in reasons["drafter", 1, 2]
     # The last drafter goes as the load ends, or before it, where drafts are worth too little.
-    last = [one.reason for one in ramp.changes if one.pool == PoolName.DRAFTER and not one.target][-1]
+    last = [one.reason for one in ramp.changes if one.pool == PoolName.DRAFTER and not one.target][
+        -1
+    ]
     assert "no rounds" in last or "has to add" in last, last
     assert " needs " in reasons["verifier", 1, 2]
     # What `foredraft status` has at the load's end.

@@ -14,8 +14,9 @@ from deployments.config import EMBEDDED_FILE, ForedraftConfig, model_path, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
 from foredraft.decoding.prefix import hash_prefix
+from foredraft.messages import Round, Verdict, VerifyOpen
 from foredraft.strict import parse
-from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.types import Base, SamplingParams
 from tests.support.cluster import free_port, pids
 from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig

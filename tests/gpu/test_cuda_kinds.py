@@ -15,7 +15,8 @@ from drafter_service.models.families.adapter import FamilyDrafter
 from drafter_service.models.port import BlockRequest
 from foredraft.denoising import Dynamic
 from foredraft.layout import Layout
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from tests.support.denoiser.paged import Reader
 from tests.support.denoiser.paged import finish as finish_denoising
 from tests.support.denoiser.paged import opening as denoise_opening

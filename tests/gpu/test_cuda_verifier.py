@@ -10,7 +10,8 @@ import torch
 
 from deployments.config import model_path
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, Round, SamplingParams, Verdict, VerifyOpen
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Base, SamplingParams
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
 from verifier_service.targets.engine import VerifierEngine

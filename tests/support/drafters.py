@@ -18,16 +18,8 @@ from drafter_service.models.port import FILLED, BlockRequest, Capabilities
 from drafter_service.proposals.denoising import Pass, Passes
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import (
-    Base,
-    DraftOpen,
-    DraftParams,
-    ModelInfo,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    SamplingParams,
-)
+from foredraft.messages import DraftOpen, Propose, ProposeAhead
+from foredraft.types import Base, DraftParams, ModelInfo, Proposal, SamplingParams
 from tests.support.waiting import DEADLINE_S
 
 EOS = 0

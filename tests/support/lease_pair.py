@@ -20,13 +20,9 @@ from drafter_service.engine import DrafterEngine
 from drafter_service.models.port import BlockRequest
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import Unavailable
+from foredraft.messages import DraftBlock, Propose, ProposeAhead
 from foredraft.rpc.server import ServiceServer
-from foredraft.types import (
-    DraftBlock,
-    Propose,
-    ProposeAhead,
-    SamplingParams,
-)
+from foredraft.types import SamplingParams
 from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig

@@ -11,16 +11,8 @@ import numpy as np
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import branch
 from foredraft.errors import ForedraftError
-from foredraft.types import (
-    Acceptance,
-    Base,
-    Candidates,
-    ModelInfo,
-    Round,
-    SamplingParams,
-    Verdict,
-    VerifyOpen,
-)
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Acceptance, Base, Candidates, ModelInfo, SamplingParams
 from verifier_service.kv.block_pool import BlockPool
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import Segment

@@ -20,7 +20,8 @@ from deployments.ingress.doors.keys import Key
 from deployments.ingress.generations import Generations
 from deployments.ingress.openai.routes import application, handlers
 from foredraft.errors import InvalidRequest, Unavailable
-from foredraft.types import DraftBlock, Price, Propose
+from foredraft.messages import DraftBlock, Propose
+from foredraft.types import Price
 from foredraft_cli.doctor.checks import diagnose
 from foredraft_cli.doctor.facts import Facts, Probe, gather
 from foredraft_cli.doctor.machine import examine

@@ -12,7 +12,8 @@ import pytest
 
 from foredraft.errors import Overloaded, Unavailable
 from foredraft.layout import Layout
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from orchestrator.drive.pipeline import generate
 from orchestrator.ports import VerifyStream
 from orchestrator.request import GenerationRequest, StepEvent

@@ -10,8 +10,8 @@ import pytest
 
 from drafter_service.client import DrafterClient
 from foredraft.errors import Unavailable
+from foredraft.messages import Verdict
 from foredraft.rpc.config import LinkConfig
-from foredraft.types import Verdict
 from tests.support.lease_pair import LED, PLAIN_TOKENS, PROMPT, decoded, pair
 from tests.support.verifiers import opening, round_after
 from verifier_service.client import VerifierClient

@@ -20,7 +20,8 @@ from foredraft.errors import (
     Unavailable,
     WeightsError,
 )
-from foredraft.types import DraftBlock, DraftOpened, Guess, Proposal, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpened
+from foredraft.types import Guess, Proposal, SamplingParams
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc
 from tests.support.drafters import (
     INFO,

@@ -15,8 +15,9 @@ import pytest
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve
+from foredraft.messages import DraftOpen
 from foredraft.rpc.server import ServiceServer
-from foredraft.types import DraftOpen, DraftParams, Proposal, SamplingParams
+from foredraft.types import DraftParams, Proposal, SamplingParams
 from orchestrator.config import DraftConfig, OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalVerifier

@@ -11,7 +11,8 @@ import torch
 from foredraft import limits
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from foredraft.types import Price, Verdict
+from foredraft.messages import Verdict
+from foredraft.types import Price
 from orchestrator.controller_state import ControllerState
 from orchestrator.length.config import GoodputConfig
 from tests.support.families.dflash import HIDDEN, as_tensor, fused, write_drafter

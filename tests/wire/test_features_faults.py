@@ -10,11 +10,7 @@ import pytest
 
 from foredraft.errors import Overloaded
 from foredraft.features.wire import size
-from foredraft.types import (
-    DraftOpen,
-    Propose,
-    VerifyOpen,
-)
+from foredraft.messages import DraftOpen, Propose, VerifyOpen
 from tests.support.families.dflash import HIDDEN
 from tests.support.families.served_dflash import (
     Served,

@@ -15,15 +15,8 @@ from foredraft.codec import verifier as verifier_codec
 from foredraft.errors import CorruptModelOutput, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import MAX_LED_ROUNDS
-from foredraft.types import (
-    Base,
-    DraftBlock,
-    DraftOpen,
-    Proposal,
-    SamplingParams,
-    Verdict,
-    VerifyOpen,
-)
+from foredraft.messages import DraftBlock, DraftOpen, Verdict, VerifyOpen
+from foredraft.types import Base, Proposal, SamplingParams
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.support.lease_pair import (
     PROMPT,

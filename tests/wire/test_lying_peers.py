@@ -13,12 +13,8 @@ from foredraft.codec import drafter as drafter_codec
 from foredraft.errors import (
     CorruptModelOutput,
 )
-from foredraft.types import (
-    DraftBlock,
-    Guess,
-    Round,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, Round, Verdict
+from foredraft.types import Guess
 from foredraft.v1 import drafter_pb2, drafter_pb2_grpc, verifier_pb2
 from tests.support import verifiers
 from tests.support.drafters import (

@@ -12,7 +12,7 @@ import torch
 from drafter_service.client import DrafterClient, DrafterStream
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from foredraft.types import DraftOpen
+from foredraft.messages import DraftOpen
 from foredraft_align.drafter.start import drafter_config, drafter_from_target
 from orchestrator.controller_state import ControllerState
 from tests.support.checkpoints import VOCABULARY, write_target

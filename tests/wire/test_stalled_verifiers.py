@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from deployments.serve.routing import PinnedReplicas
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 from tests.support.orchestrator.peers import ScriptedDrafter, config

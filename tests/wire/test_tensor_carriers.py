@@ -14,7 +14,8 @@ from drafter_service.client import DrafterClient
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import Unavailable
 from foredraft.features.wire import size
-from foredraft.types import Base, DraftOpen, Proposal, Propose, SamplingParams, Stored
+from foredraft.messages import DraftOpen, Propose
+from foredraft.types import Base, Proposal, SamplingParams, Stored
 from orchestrator.controller_state import ControllerState
 from tests.support.families.dflash import HIDDEN
 from tests.support.families.served_dflash import (

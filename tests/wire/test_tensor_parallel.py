@@ -11,7 +11,8 @@ import pytest
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import ConfigError, Unavailable
-from foredraft.types import Base, Round, SamplingParams, VerifyOpen
+from foredraft.messages import Round, VerifyOpen
+from foredraft.types import Base, SamplingParams
 from tests.support.tiny_models import write_tiny
 from tests.support.waiting import DEADLINE_S
 from verifier_service.client import VerifierClient

@@ -19,7 +19,8 @@ from foredraft.errors import (
     PrefixMismatch,
     Unavailable,
 )
-from foredraft.types import Acceptance, Candidates, SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import Acceptance, Candidates, SamplingParams
 from foredraft.v1 import verifier_pb2, verifier_pb2_grpc
 from tests.support.verifiers import VOCAB, CountingModel, make_engine, opening, round_after
 from tests.support.waiting import DEADLINE_S, eventually

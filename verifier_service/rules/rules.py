@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foredraft.decoding.tree import depths, explicit
+from foredraft.messages import Round
 from foredraft.noise.streams import ACCEPT, RESIDUAL, substream, uniform
-from foredraft.types import Acceptance, Candidates, Round, SamplingParams
+from foredraft.types import Acceptance, Candidates, SamplingParams
 from verifier_service.rules.acceptance import keep_while_equal
 from verifier_service.rules.block_verification import block_odds, last
 from verifier_service.rules.rejection import (

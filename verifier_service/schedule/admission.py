@@ -5,7 +5,8 @@ from __future__ import annotations
 from foredraft import limits
 from foredraft.decoding.tree import check_parents, is_path
 from foredraft.errors import InvalidRequest
-from foredraft.types import ModelInfo, Round, VerifyOpen
+from foredraft.messages import Round, VerifyOpen
+from foredraft.types import ModelInfo
 
 
 def check_open(request: VerifyOpen, info: ModelInfo) -> int:

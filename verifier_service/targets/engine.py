@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
-from foredraft.types import Grammar, ModelInfo, Price, Round, Verdict, VerifyOpen
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Grammar, ModelInfo, Price
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars

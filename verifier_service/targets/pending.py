@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from foredraft.types import Round, TokenLogprobs
+from foredraft.messages import Round
+from foredraft.types import TokenLogprobs
 from verifier_service.targets.self_drafting import SelfDraft
 
 

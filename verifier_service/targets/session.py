@@ -10,7 +10,8 @@ from math import inf
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
-from foredraft.types import NO_PRICE, Price, Round, Timings, TokenLogprobs, Verdict
+from foredraft.messages import Round, Verdict
+from foredraft.types import NO_PRICE, Price, Timings, TokenLogprobs
 from verifier_service.models.port import Segment
 from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs

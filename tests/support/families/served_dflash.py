@@ -17,18 +17,17 @@ from drafter_service.client import DrafterClient, DrafterStream
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve as serve_drafter
 from foredraft.errors import Unavailable
-from foredraft.tensors.carrier import IN_CHUNKS, Carrier
-from foredraft.types import (
+from foredraft.messages import (
     DraftBlock,
     DraftOpen,
-    Proposal,
     Propose,
     ProposeAhead,
     Round,
-    SamplingParams,
     Verdict,
     VerifyOpen,
 )
+from foredraft.tensors.carrier import IN_CHUNKS, Carrier
+from foredraft.types import Proposal, SamplingParams
 from orchestrator.config import BreakerConfig, OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate

@@ -11,21 +11,17 @@ from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import ROOT, explicit
 from foredraft.errors import PrefixMismatch, Unavailable
 from foredraft.limits import MAX_DRAFT
-from foredraft.types import (
-    NO_PRICE,
+from foredraft.messages import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
-    Guess,
-    ModelInfo,
     Propose,
     ProposeAhead,
     Round,
-    SamplingParams,
-    TokenLogprobs,
     Verdict,
     VerifyOpen,
 )
+from foredraft.types import NO_PRICE, Guess, ModelInfo, SamplingParams, TokenLogprobs
 from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from foredraft.types import DraftBlock, Origin, Propose
+from foredraft.messages import DraftBlock, Propose
+from foredraft.types import Origin
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.length.config import FixedConfig

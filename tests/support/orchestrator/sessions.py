@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from foredraft.decoding.outcomes import outcomes_of
-from foredraft.types import (
-    Acceptance,
-    DraftBlock,
-    DraftOpened,
-    Guess,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, DraftOpened, Propose, ProposeAhead, Verdict
+from foredraft.types import Acceptance, Guess, Proposal
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, request
 

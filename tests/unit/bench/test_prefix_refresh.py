@@ -10,7 +10,8 @@ from bench.micro.prefix_refresh import NEVER, Written, drafted, rows
 from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Base, DraftBlock, DraftOpen, Proposal, Propose, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpen, Propose
+from foredraft.types import Base, Proposal, SamplingParams
 from tests.support.families.public import CASES, write
 
 

@@ -14,7 +14,8 @@ from drafter_service.models.compiled.drafter import NativeDrafter
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.decoding.outcomes import outcomes_of
 from foredraft.errors import InvalidRequest, PrefixMismatch
-from foredraft.types import DraftBlock, DraftOpen, Proposal, ProposeAhead, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpen, ProposeAhead
+from foredraft.types import Proposal, SamplingParams
 from tests.support.drafters import (
     ScriptedLM,
     asking,

@@ -6,7 +6,8 @@ import pytest
 from drafter_service.kv_slots import KVSlots
 from drafter_service.proposals.lattice import BlockScores
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Overloaded, PrefixMismatch
-from foredraft.types import DraftBlock, DraftOpened, Guess, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpened
+from foredraft.types import Guess, SamplingParams
 from tests.support.drafters import (
     INFO,
     ScriptedLM,

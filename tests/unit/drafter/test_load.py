@@ -12,8 +12,9 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.errors import ConfigError, WeightsError
+from foredraft.messages import DraftBlock, DraftOpen
 from foredraft.strict import parse
-from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
+from foredraft.types import Proposal, SamplingParams
 from tests.support.drafters import asking
 
 CONFIG = BlockCausalConfig(64, 32, 2, 48, edge_rank=8, max_position_embeddings=64, max_block=6)

@@ -14,7 +14,8 @@ from _pytest.mark import ParameterSet
 
 from drafter_service.proposals.sampled import sampled_path
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Acceptance, Base, Round, Verdict, VerifyOpen
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Acceptance, Base
 from tests.support.law.exactness import (
     ALPHA,
     DRAFT_LENGTH,

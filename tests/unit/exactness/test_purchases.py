@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from foredraft.decoding.prefix import hash_prefix
-from foredraft.types import Acceptance, Base, Round, Verdict, VerifyOpen
+from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.types import Acceptance, Base
 from tests.support.law.exactness import (
     ALPHA,
     DRAWS,

@@ -26,14 +26,21 @@ from foredraft.limits import (
     MAX_PREFIX,
     MAX_REFERENCE,
 )
+from foredraft.messages import (
+    DraftBlock,
+    DraftOpen,
+    DraftOpened,
+    Propose,
+    ProposeAhead,
+    Round,
+    Verdict,
+    VerifyOpen,
+)
 from foredraft.ngram.tree import NgramParams
 from foredraft.types import (
     Acceptance,
     Base,
     Candidates,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
     DraftParams,
     Grammar,
     GrammarKind,
@@ -42,15 +49,10 @@ from foredraft.types import (
     ModelInfo,
     Price,
     Proposal,
-    Propose,
-    ProposeAhead,
-    Round,
     SamplingParams,
     Stored,
     Timings,
     TokenLogprobs,
-    Verdict,
-    VerifyOpen,
     WarmupProposal,
 )
 

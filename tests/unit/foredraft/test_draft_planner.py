@@ -10,8 +10,9 @@ from foredraft.decoding.committed_prefix import CommittedPrefix
 from foredraft.decoding.draft_planner import AheadRequest, DraftPlanner, DraftRequest, NgramDraft
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import outcome
+from foredraft.messages import DraftOpened, Propose, ProposeAhead
 from foredraft.ngram.tree import NgramParams
-from foredraft.types import NGRAM, DraftOpened, ModelInfo, Propose, ProposeAhead
+from foredraft.types import NGRAM, ModelInfo
 
 MODEL = ModelInfo(50, 100, "tokenizer", "exact", "drafter")
 LIKELY = NgramParams(min_expected_tokens=1.0, pseudocounts=(0.01,))

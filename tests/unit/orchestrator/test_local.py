@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from foredraft.types import (
+from foredraft.messages import (
     DraftBlock,
     DraftOpen,
     DraftOpened,
-    ModelInfo,
     Propose,
     ProposeAhead,
     Round,
     Verdict,
     VerifyOpen,
 )
+from foredraft.types import ModelInfo
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalDrafter, LocalVerifier
 from orchestrator.length.config import FixedConfig

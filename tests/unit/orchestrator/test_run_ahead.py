@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from foredraft.decoding.outcomes import Purchases, outcome, outcomes_of, predict, predicts
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import branch
-from foredraft.types import Base, Guess, ProposeAhead, Round
+from foredraft.messages import ProposeAhead, Round
+from foredraft.types import Base, Guess
 from orchestrator.breaker import Breaker, BreakerState
 from orchestrator.run_ahead import RunAheadGate
 from orchestrator.session.drafts import SpeculationCache

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from foredraft.errors import Unavailable
-from foredraft.types import DraftOpen, Proposal, SamplingParams, VerifyOpen
+from foredraft.messages import DraftOpen, VerifyOpen
+from foredraft.types import Proposal, SamplingParams
 from foredraft_simulator.cluster.replicas import DrafterMaker, VerifierMaker
 from foredraft_simulator.models.texts import prompt
 from foredraft_simulator.services.drafters import SimulatedDrafterClient

@@ -9,17 +9,8 @@ from foredraft.decoding.draft_planner import AheadRequest
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.errors import Unavailable
 from foredraft.lease import DraftSource
-from foredraft.types import (
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    ModelInfo,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    SamplingParams,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
+from foredraft.types import Base, ModelInfo, Proposal, SamplingParams
 from verifier_service.drafters import Link
 
 OPENED = DraftOpened(ModelInfo(64, 512, "t", "exact", "d"), 8)

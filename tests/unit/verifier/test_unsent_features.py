@@ -2,7 +2,8 @@
 
 import pytest
 
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from verifier_service.drafters import FeaturesLost, UnsentFeatures
 
 

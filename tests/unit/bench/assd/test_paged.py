@@ -9,7 +9,8 @@ from bench.assd.algorithm_1 import KeyedChance, rejection
 from bench.assd.paged import PagedJoint
 from bench.assd.port import Query, sequential
 from foredraft.layout import Layout
-from foredraft.types import SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import SamplingParams
 from tests.support.tiny_models import write_tiny
 from tests.support.verifiers import round_after, verdict_of
 from verifier_service.config import VerifierConfig

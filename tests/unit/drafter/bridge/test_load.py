@@ -12,7 +12,8 @@ from drafter_service.config import DrafterConfig
 from drafter_service.load import load_engine
 from drafter_service.models.embedded.block_causal import BlockCausalConfig, BlockCausalDLM
 from foredraft.errors import ConfigError
-from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
+from foredraft.messages import DraftBlock, DraftOpen
+from foredraft.types import Proposal, SamplingParams
 from foredraft.vocabulary import Vocabulary
 from tests.support.drafters import asking
 from tests.support.tokenizers_by_hand import (

@@ -13,7 +13,8 @@ from drafter_service.load import load_engine, load_model, load_strategies
 from foredraft.errors import InvalidRequest
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from foredraft.types import DraftBlock, Proposal, SamplingParams
+from foredraft.messages import DraftBlock
+from foredraft.types import Proposal, SamplingParams
 from tests.support.drafters import ScriptedLM, asking, counting, opening
 from tests.support.drafters import engine_of as scripted_engine
 from tests.support.families.dflash import (

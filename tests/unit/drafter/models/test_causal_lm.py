@@ -18,8 +18,9 @@ from drafter_service.proposals.lattice import NEVER, Lattice
 from drafter_service.proposals.path_search import SearchParams, beam_search
 from drafter_service.proposals.proxies.causal_lm import CausalLMScorer, load_causal_lm
 from foredraft.errors import ConfigError, WeightsError
+from foredraft.messages import DraftBlock, DraftOpen
 from foredraft.strict import parse
-from foredraft.types import DraftBlock, DraftOpen, Proposal, SamplingParams
+from foredraft.types import Proposal, SamplingParams
 from tests.support.drafters import asking
 from tests.support.tiny_models import write_tiny
 from training.embedded.target_model import TargetModel, TargetShape, export_target

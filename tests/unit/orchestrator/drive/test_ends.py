@@ -9,7 +9,7 @@ import pytest
 from foredraft.errors import (
     DeadlineExceeded,
 )
-from foredraft.types import DraftBlock
+from foredraft.messages import DraftBlock
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import StepEvent
 from tests.support.orchestrator.peers import (

@@ -13,7 +13,7 @@ from foredraft.errors import (
     ForedraftError,
     Unavailable,
 )
-from foredraft.types import DraftBlock, Propose
+from foredraft.messages import DraftBlock, Propose
 from orchestrator.length.config import FixedConfig
 from tests.support.examples import examples
 from tests.support.orchestrator.peers import (

@@ -12,7 +12,7 @@ from foredraft.errors import (
     InvalidRequest,
     Unavailable,
 )
-from foredraft.types import DraftBlock, DraftOpened, Propose
+from foredraft.messages import DraftBlock, DraftOpened, Propose
 from orchestrator.config import BreakerConfig
 from tests.support.orchestrator.peers import (
     MODEL,

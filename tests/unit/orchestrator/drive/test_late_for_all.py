@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from foredraft.types import DraftBlock, Propose
+from foredraft.messages import DraftBlock, Propose
 from orchestrator.config import BreakerConfig, OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.health import DrafterHealth

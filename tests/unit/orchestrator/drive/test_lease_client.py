@@ -6,15 +6,8 @@ from collections import deque
 from dataclasses import replace
 
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
-from foredraft.types import (
-    Acceptance,
-    Base,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    Proposal,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Verdict
+from foredraft.types import Acceptance, Base, Proposal
 from orchestrator.drive.lease import LeaseClient, LeaseStream, Reachable
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, PROMPT, config, request

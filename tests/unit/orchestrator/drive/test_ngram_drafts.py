@@ -9,7 +9,8 @@ import pytest
 
 import tests.support.orchestrator.peers as scripted
 from foredraft.errors import Unavailable
-from foredraft.types import DraftBlock, Proposal, Propose
+from foredraft.messages import DraftBlock, Propose
+from foredraft.types import Proposal
 from orchestrator.config import NgramConfig
 from orchestrator.length.config import FixedConfig
 from tests.support.orchestrator.peers import (

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from foredraft.layout import with_hole
-from foredraft.types import Acceptance, DraftBlock, FinishReason, Origin, Propose
+from foredraft.messages import DraftBlock, Propose
+from foredraft.types import Acceptance, FinishReason, Origin
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import StepEvent, Summary

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, explicit, is_tree
-from foredraft.types import Base, Candidates, DraftBlock, DraftOpened, Guess, Propose
+from foredraft.messages import DraftBlock, DraftOpened, Propose
+from foredraft.types import Base, Candidates, Guess
 from orchestrator.session.compatibility import (
     drop_unknown_tokens,
     same_target,

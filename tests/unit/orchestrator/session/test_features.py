@@ -9,17 +9,8 @@ import pytest
 
 from foredraft import limits
 from foredraft.features.wire import size
-from foredraft.types import (
-    Acceptance,
-    DraftBlock,
-    DraftOpen,
-    DraftOpened,
-    Guess,
-    ModelInfo,
-    Proposal,
-    Propose,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, Verdict
+from foredraft.types import Acceptance, Guess, ModelInfo, Proposal
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, PROMPT, continuation, decide, request
 

@@ -19,18 +19,8 @@ from foredraft.decoding.outcomes import outcomes_of
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, PrefixMismatch
 from foredraft.lease import LedRound
-from foredraft.types import (
-    Acceptance,
-    DraftBlock,
-    DraftOpened,
-    FinishReason,
-    Guess,
-    Proposal,
-    Propose,
-    ProposeAhead,
-    Round,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, DraftOpened, Propose, ProposeAhead, Round, Verdict
+from foredraft.types import Acceptance, FinishReason, Guess, Proposal
 from orchestrator.session.session import Session
 from tests.support.examples import examples
 from tests.support.orchestrator.peers import (

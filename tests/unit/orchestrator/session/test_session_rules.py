@@ -7,17 +7,8 @@ from dataclasses import replace
 import pytest
 
 from foredraft.errors import CorruptModelOutput, InvalidRequest, Unavailable
-from foredraft.types import (
-    Acceptance,
-    Candidates,
-    DraftBlock,
-    DraftOpened,
-    FinishReason,
-    Guess,
-    Origin,
-    Proposal,
-    Verdict,
-)
+from foredraft.messages import DraftBlock, DraftOpened, Verdict
+from foredraft.types import Acceptance, Candidates, FinishReason, Guess, Origin, Proposal
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import MODEL, PROMPT, request
 from tests.support.orchestrator.sessions import answer, answer_ahead, ask, commit, opened_session

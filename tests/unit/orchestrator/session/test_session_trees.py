@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from foredraft.errors import CorruptModelOutput
-from foredraft.types import DraftBlock, Guess, Origin, Propose, Round, Verdict
+from foredraft.messages import DraftBlock, Propose, Round, Verdict
+from foredraft.types import Guess, Origin
 from orchestrator.session.session import Session
 from tests.support.orchestrator.sessions import ask, commit, opened_session
 

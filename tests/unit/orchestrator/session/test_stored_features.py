@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from foredraft.features.wire import size
-from foredraft.types import Acceptance, DraftOpened, Part, Propose, Stored, Verdict
+from foredraft.messages import DraftOpened, Propose, Verdict
+from foredraft.types import Acceptance, Part, Stored
 from orchestrator.session.feature_parts import FeatureParts
 from orchestrator.session.session import Session
 from tests.support.orchestrator.peers import PROMPT, request

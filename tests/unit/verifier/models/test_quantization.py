@@ -19,7 +19,8 @@ from transformers import (
 
 from deployments.config import model_path
 from foredraft.errors import ConfigError
-from foredraft.types import SamplingParams, Verdict
+from foredraft.messages import Verdict
+from foredraft.types import SamplingParams
 from tests.support.tiny_models import SIZES, write_tiny
 from tests.support.verifiers import opening, round_after
 from verifier_service.config import VerifierConfig

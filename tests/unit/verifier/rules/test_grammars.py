@@ -15,8 +15,9 @@ from tokenizers import Tokenizer
 
 from deployments.config import model_path
 from foredraft.errors import InvalidRequest
+from foredraft.messages import VerifyOpen
 from foredraft.model_files import tokenizer_file
-from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams, VerifyOpen
+from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams
 from tests.support.verifiers import (
     CountingModel,
     kv_of,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import CorruptModelOutput, InvalidRequest
-from foredraft.types import Acceptance, Candidates, SamplingParams, Verdict
+from foredraft.messages import Verdict
+from foredraft.types import Acceptance, Candidates, SamplingParams
 from tests.support.examples import examples
 from tests.support.verifiers import (
     RandomModel,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.errors import Overloaded
-from foredraft.types import SamplingParams, TokenLogprobs, Verdict
+from foredraft.messages import Verdict
+from foredraft.types import SamplingParams, TokenLogprobs
 from tests.support.examples import examples
 from tests.support.verifiers import (
     BLOCK,

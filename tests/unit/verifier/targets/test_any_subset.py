@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM
 
 from foredraft.errors import InvalidRequest, WeightsError
 from foredraft.layout import Layout
-from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams, VerifyOpen
+from foredraft.messages import VerifyOpen
+from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams
 from tests.support.tiny_models import write_tiny
 from tests.support.verifiers import finish, make_engine, opening, round_after, verdict_of
 from verifier_service.config import VerifierConfig

@@ -16,7 +16,8 @@ from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import InvalidRequest, Overloaded
 from foredraft.features.fusion import read_fusion
 from foredraft.features.wire import size
-from foredraft.types import SamplingParams, Verdict, VerifyOpen
+from foredraft.messages import Verdict, VerifyOpen
+from foredraft.types import SamplingParams
 from tests.support.examples import examples
 from tests.support.families.dflash import HIDDEN, write_drafter, write_target
 from tests.support.verifiers import BLOCK, RandomModel, finish, make_engine, opening, round_after

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from foredraft.types import SamplingParams, Verdict
+from foredraft.messages import Verdict
+from foredraft.types import SamplingParams
 from tests.support.verifiers import RandomModel, make_engine, opening, round_after
 from verifier_service.targets.scores import scores
 
