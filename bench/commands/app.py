@@ -117,12 +117,10 @@ def papers(
         if error.name != "matplotlib":
             raise
         raise ConfigError("plots need matplotlib: pip install 'foredraft[bench]'") from None
-    from bench.papers.plan import FULL, QUICK
+    from bench.papers.plan import plan_for
 
     if only not in (None, *TABLES):
         raise ConfigError(f"only must be one of {', '.join(TABLES)}", param="only")
-    plan = QUICK if quick else FULL
-    if config != EMBEDDED_FILE:
-        plan = replace(plan, pair=f"_{config.stem}")
+    plan = plan_for("" if config == EMBEDDED_FILE else config.stem, quick)
     args = read(config).application.args
     asyncio.run(run(args, plan, out, machine(), typer.echo, only, resume))

@@ -130,10 +130,14 @@ def _head(plan: Plan, where: Mapping[str, str], prompts: Sequence[Prompt]) -> st
     families = Counter(prompt.family for prompt in prompts)
     counts = ", ".join(f"{count} {family}" for family, count in families.items())
     machine = ", ".join(f"{name} {value}" for name, value in where.items())
+    pair, options = "the embedded pair", " --quick" if plan.name == "quick" else ""
+    if plan.pair:
+        pair = f"{where['target']} and its drafter"
+        options += f" --config {plan.pair.removeprefix('_')}.yaml"
     return (
-        f"# The papers' experiments on {where['target']}\n\n"
-        f"Written by `foredraft bench papers{' --quick' if plan.name == 'quick' else ''}`: "
-        f"{machine}. How to read it: [docs/experiments.md](../../docs/experiments.md).\n\n"
+        f"# The papers' experiments on {pair}\n\n"
+        f"Written by `foredraft bench papers{options}`: {machine}. How to read it: "
+        "[docs/experiments.md](../../docs/experiments.md).\n\n"
         f"Prompts by family: {counts}. Every way decodes the same prompts with the same "
         "seeds, in turn, with plain decoding between them; speedups are medians over prompts of "
         "tokens/s over those of the plain run next to it. MAT excludes the bonus token. "

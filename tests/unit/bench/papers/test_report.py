@@ -15,7 +15,7 @@ from bench.papers.claims import exactly, tally
 from bench.papers.experiment import family_table
 from bench.papers.experiments.families import Family
 from bench.papers.experiments.own_coupling import Place, agreements, bounds
-from bench.papers.plan import FULL, QUICK
+from bench.papers.plan import FULL, LARGER, QUICK, plan_for
 from bench.papers.report import (
     Section,
     Table,
@@ -121,6 +121,13 @@ def test_the_quick_plan_decodes_less_than_the_full_one() -> None:
     for size in ("peers", "sweep", "refined", "opening"):
         assert getattr(QUICK, size).prompts < getattr(FULL, size).prompts
     assert max(FULL.batches) == 16
+
+
+def test_a_larger_pair_has_a_plan_of_its_own() -> None:
+    assert plan_for("", quick=False) == FULL
+    assert plan_for("smollm2", quick=False) == replace(LARGER, pair="_smollm2")
+    assert plan_for("smollm2", quick=True) == replace(QUICK, pair="_smollm2")
+    assert LARGER.seeds == FULL.seeds and LARGER.sweep.prompts < FULL.sweep.prompts
 
 
 def test_plots_are_written(tmp_path: Path) -> None:
