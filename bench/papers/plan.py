@@ -121,7 +121,6 @@ LARGER = replace(
     sweep=Size(12, 64),
     refined=Size(12, 48),
     opening=Size(16, 96),
-    batch_repeats=5,
 )
 
 
