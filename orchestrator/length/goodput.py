@@ -174,7 +174,8 @@ class GoodputController:
             if cost.k and state.in_session < _COLD_ROUNDS:
                 load = load.began(cost.seconds - self.seconds(state, k))
             elif cost.k:
-                seconds, tokens = self._predicted(state, k), self._tokens(state, k)
+                seconds = _predicted(state.load, state.price, _bought(state.load, k))
+                tokens = self._tokens(state, k)
                 load = load.timed(cost.away_s, cost.seconds / seconds, cost.tokens / tokens)
             return replace(
                 state.learnt(load),
@@ -199,9 +200,13 @@ class GoodputController:
         return self.choose(state)[0]
 
     def choose(self, state: GoodputState) -> tuple[int, Cause, str]:
-        expected = self.expected(state)
-        tokens = {k: expected[self._bought(state, k)] for k in self.lengths}
-        seconds = {k: self.seconds(state, k) for k in self.lengths}
+        expected, load = self.expected(state), state.load
+        bought = {k: _bought(load, k) for k in self.lengths}
+        tokens = {k: expected[rows] for k, rows in bought.items()}
+        excess = load.excess
+        seconds = {k: excess * _predicted(load, state.price, rows) for k, rows in bought.items()}
+        if 0 in seconds:
+            seconds[0] = self.seconds(state, 0)
         best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
         reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted"
         if 0 in self.lengths:
@@ -209,7 +214,7 @@ class GoodputController:
             # What plain decoding commits in the time of a drafted round.
             instead = seconds[best] / seconds[0]
             loss = self.margin * instead - tokens[best]
-            known = min(1.0, (_CURIOUS_ROUNDS / (state.load.rounds + 1)) ** 0.5)
+            known = min(1.0, (_CURIOUS_ROUNDS / (load.rounds + 1)) ** 0.5)
             if 0 < state.in_session < _TRY_ROUNDS:
                 known = 1.0
             probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
@@ -219,7 +224,7 @@ class GoodputController:
                 if loss > max(_CURIOUS_SHARE * known * instead, probed):
                     return 0, Cause.PLAIN, reason
                 return best, Cause.PROBE, f"{reason}: tried"
-            if state.price.sessions > 1 and state.load.rounds < _CURIOUS_ROUNDS:
+            if state.price.sessions > 1 and load.rounds < _CURIOUS_ROUNDS:
                 return best, Cause.PROBE, f"{reason}: little is known at this load"
         if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
@@ -245,29 +250,19 @@ class GoodputController:
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
         relative = _relative_acceptance(state)
-        gains = (relative * a for a in self._position_acceptance(state))
+        gains = [relative * a for a in self._position_acceptance(state)]
         return list(accumulate(gains, initial=1.0))
 
     def seconds(self, state: GoodputState, k: int) -> float:
         """Return S(k)."""
+        load = state.load
         if k == 0:
-            return max(1e-9, state.load.plain_away_s + state.price.pass_s)
-        return state.load.excess * self._predicted(state, k)
-
-    def _predicted(self, state: GoodputState, k: int) -> float:
-        """Return S(k) as the prices have it, without e."""
-        price, n = state.price, max(1, state.price.sessions)
-        away = state.load.away.value(price.pass_s, _AWAY_WEIGHT)
-        own = away + price.pass_s + n * self._bought(state, k) * price.row_s
-        return max(1e-9, own + (n - 1) * max(price.draft_s, state.load.lost_share * own))
-
-    def _bought(self, state: GoodputState, k: int) -> int:
-        """Return how many of k offered tokens the verifier buys."""
-        return round(k * state.load.bought)
+            return max(1e-9, load.plain_away_s + state.price.pass_s)
+        return load.excess * _predicted(load, state.price, _bought(load, k))
 
     def _tokens(self, state: GoodputState, k: int) -> float:
         """Return T(k)."""
-        return self.expected(state)[self._bought(state, k)]
+        return self.expected(state)[_bought(state.load, k)]
 
     def _position_acceptance(self, state: GoodputState) -> list[float]:
         """Return a_i for every position."""
@@ -283,3 +278,17 @@ def _relative_acceptance(state: GoodputState) -> float:
     """Return r."""
     accepted, expected = state.recent
     return (accepted + _RECENT_WEIGHT) / (expected + _RECENT_WEIGHT)
+
+
+def _bought(load: Load, k: int) -> int:
+    """Return how many of k offered tokens the verifier buys."""
+    return round(k * load.bought)
+
+
+def _predicted(load: Load, price: Price, rows: int) -> float:
+    """Return S(k) as the prices have it, without e, where so many rows are bought of the k."""
+    own = load.away.value(price.pass_s, _AWAY_WEIGHT) + price.pass_s
+    if price.sessions <= 1:
+        return max(1e-9, own + rows * price.row_s)
+    own += price.sessions * rows * price.row_s
+    return max(1e-9, own + (price.sessions - 1) * max(price.draft_s, load.lost_share * own))
