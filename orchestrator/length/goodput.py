@@ -68,9 +68,7 @@ _RECENT_FADE = 0.98
 # How fast a_i forgets: small differences of noisy figures, about the last 500 count.
 _SLOW_FADE = 0.998
 # The weights of the priors: of r = 1 in accepted tokens, of a_i in blocks, of A = C in rounds.
-# Texts of one kind differ by little, rounds of one text by much: three in a row that keep nothing
-# are no evidence against its drafts.
-_RECENT_WEIGHT = 16.0
+_RECENT_WEIGHT = 4.0
 _POSITION_WEIGHT = 12.0
 _AWAY_WEIGHT = 1.0
 # Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
@@ -136,9 +134,11 @@ class GoodputController:
         return GoodputState(((0.0, 0.0),) * self.max_k)
 
     def resumed(self, saved: GoodputState, price: Price) -> tuple[GoodputState, GoodputState]:
-        # Another text: how well the last one went does not count. The tokens that a draft may be
-        # tried for go to one session, so that not all try at once.
-        start = replace(saved, recent=(0.0, 0.0), price=price, in_session=0, started=False)
+        # Another text: half of what is known of the last one's acceptance counts. The tokens that a
+        # draft may be tried for go to one session, so that not all try at once.
+        accepted, expected = saved.recent
+        recent = (accepted / 2, expected / 2)
+        start = replace(saved, recent=recent, price=price, in_session=0, started=False)
         return start, replace(saved, plain_tokens=0)
 
     def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:

@@ -267,14 +267,6 @@ def test_a_sessions_first_rounds_are_part_of_what_it_costs_to_begin() -> None:
     assert goodput.begin_pays(again, rows=0, opening_s=0.0, tokens_left=4000)
 
 
-def test_a_text_whose_drafts_fail_does_not_stop_those_of_the_next_one() -> None:
-    goodput = controller(probe_share=1e-6)
-    # Of fifty tokens that average text would have had accepted, none was.
-    bad = replace(live(goodput, 60, accepted=1, away_s=0.4), recent=(0.0, 50.0))
-    assert goodput.next_k(bad) == 0
-    assert goodput.next_k(goodput.resumed(bad, ALONE)[0]) > 0
-
-
 def test_what_plain_decoding_earned_pays_for_beginning_again() -> None:
     goodput = controller(probe_share=0.01)
     state = live(goodput, 60, accepted=8)
