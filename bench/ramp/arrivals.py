@@ -24,8 +24,9 @@ class Arrival(NamedTuple):
     seed: int
 
 
-# Few requests at once, many, few, none.
-RAMP = (Phase(0.6, 22), Phase(2.4, 30), Phase(0.5, 26))
+# One request at once, some, many, one, none: some are enough for a second drafter, not for a second
+# verifier.
+RAMP = (Phase(0.15, 20), Phase(0.7, 30), Phase(2.4, 25), Phase(0.15, 40))
 
 
 def arrivals(

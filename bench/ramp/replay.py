@@ -1,8 +1,8 @@
 """A recorded ramp in the simulator: are the same decisions made, in the same order, when?
 
-`python -m bench.ramp.replay` takes what `foredraft bench ramp` wrote: configuration, arrivals and
-decisions. How right the drafts were and how long a replica takes to start are not recorded: options
-have what fits the requests' mean time and the time between the pools' first decisions.
+`python -m bench.ramp.replay` takes what `foredraft bench ramp` wrote: configuration, arrivals,
+decisions, how long replicas took to start, and the drafts with their accepted tokens, from which
+the acceptance of a token is found.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ _VERIFIER = ("kv_tokens", "prefix_cache_tokens", "max_sessions", "row_budget", "
 
 # A replica's signals are read every two seconds, and are sent on every two.
 STEP_S = 4.0
+# Halvings of the interval of acceptance.
+_HALVINGS = 20
 
 
 class Compared(NamedTuple):
@@ -65,8 +67,33 @@ class Compared(NamedTuple):
         return self.simulated.at_s - self.real.at_s
 
 
-def scenario_of(recorded: Mapping[str, Any], cold_start_s: float, settle_s: float) -> Scenario:
+def starts_s(recorded: Mapping[str, Any]) -> dict[str, float]:
+    """Return how long a pool's replicas took from the decision until they served, on average.
+
+    Raise ValueError for a pool that never grew.
+    """
+    found = {}
+    for pool in PoolName:
+        took = [
+            next(
+                served["at_s"] - change["at_s"]
+                for served in recorded["serving"]
+                if served["pool"] == pool
+                and served["at_s"] > change["at_s"]
+                and served["replicas"] >= change["target"]
+            )
+            for change in recorded["changes"]
+            if change["pool"] == pool and change["target"] > change["before"]
+        ]
+        if not took:
+            raise ValueError(f"no {pool} was ever started")
+        found[str(pool)] = mean(took)
+    return found
+
+
+def scenario_of(recorded: Mapping[str, Any], settle_s: float) -> Scenario:
     """Return what the recorded application is in the simulator."""
+    cold = starts_s(recorded)
     [entry] = recorded["configuration"]["applications"]
     args = entry["args"]
     values: dict[str, Any] = {
@@ -82,7 +109,7 @@ def scenario_of(recorded: Mapping[str, Any], cold_start_s: float, settle_s: floa
             "pace": service["pace"],
             "autoscaling": args[pool]["autoscaling"],
             "drain_s": args[pool]["drain_s"],
-            "cold_start_s": cold_start_s,
+            "cold_start_s": cold[pool],
         }
     return parse(Scenario, values)
 
@@ -97,6 +124,22 @@ def replayed(scenario: Scenario, arrivals: Sequence[Arrival], rate: float, seed:
     """Return the simulation with drafts of an acceptance rate."""
     acceptance = scenario.acceptance.model_copy(update={"rates": (rate,)})
     return simulate(scenario.model_copy(update={"acceptance": acceptance}), arrivals, seed)
+
+
+def rate_of(recorded: Mapping[str, Any]) -> float:
+    """Return the acceptance of a token after accepted ones with which drafts have as many accepted
+    as they had: of k tokens r + r^2 + ... + r^k.
+    """
+    drafts, drafted, accepted = (
+        sum(each[key] for each in recorded["answers"]) for key in ("drafts", "drafted", "accepted")
+    )
+    k, mean_accepted = round(drafted / drafts), accepted / drafts
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        rate = (low + high) / 2
+        few = sum(rate**depth for depth in range(1, k + 1)) < mean_accepted
+        low, high = (rate, high) if few else (low, rate)
+    return (low + high) / 2
 
 
 def mean_s(outcome: Outcome) -> float:
@@ -158,12 +201,6 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def main(
     file: Annotated[Path, typer.Argument(help="What `foredraft bench ramp` wrote.")] = RECORDED,
-    cold_start_s: Annotated[
-        float, typer.Option(min=0, help="Time until a replica serves, in seconds.")
-    ] = 6.0,
-    rate: Annotated[
-        float, typer.Option(min=0, max=1, help="Acceptance of a draft's token.")
-    ] = 0.45,
     seeds: Annotated[int, typer.Option(min=1, help="Simulations, each with another luck.")] = 5,
 ) -> None:
     """Compare a recorded ramp's decisions with simulated ones; exit 1 where none is the same."""
@@ -173,11 +210,13 @@ def main(
         arrivals = arrivals_of(recorded)
         last_s = real[-1].at_s if real else 0.0
         settle_s = max(0.0, last_s - arrivals[-1].time_s) + 30
-        scenario = scenario_of(recorded, cold_start_s, settle_s)
+        scenario, rate = scenario_of(recorded, settle_s), rate_of(recorded)
         real_s = mean([each["seconds"] for each in recorded["answers"]])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, StopIteration) as error:
         raise ConfigError(f"{file}: no recorded ramp: {error!r}", param="file") from None
     same = 0
+    starts = ", ".join(f"a {pool} in {took:.1f} s" for pool, took in starts_s(recorded).items())
+    typer.echo(f"acceptance {rate:.2f}; {starts}\n")
     for seed in range(seeds):
         outcome = replayed(scenario, arrivals, rate, seed)
         found = compared(real, outcome)

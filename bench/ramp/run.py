@@ -9,10 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import aiohttp
 from tokenizers import Tokenizer
 
-from bench.load.traffic import connect
 from bench.ramp.arrivals import RAMP, Arrival, Phase, arrivals
 from deployments.autoscaling.names import decisions_key
 from deployments.autoscaling.signals import PoolName
@@ -39,11 +37,17 @@ class RampPlan:
 
 
 class Answered(NamedTuple):
-    """One request: when it was sent, what it took, in seconds, its tokens, or why it has none."""
+    """One request: when it was sent, what it took, in seconds, its tokens, or why it has none.
+
+    drafted are the tokens of all its drafts, accepted those that are in its text.
+    """
 
     at_s: float
     seconds: float
     tokens: tuple[int, ...]
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
     error: str = ""
 
 
@@ -58,6 +62,14 @@ class Change(NamedTuple):
     reason: str
 
 
+class Serving(NamedTuple):
+    """From when on a pool had so many replicas that serve."""
+
+    at_s: float
+    pool: str
+    replicas: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ramp:
     """What was sent, what came of it, and what plain decoding makes of each text."""
@@ -66,6 +78,7 @@ class Ramp:
     answers: list[Answered]
     plain: list[tuple[int, ...]]
     changes: list[Change]
+    serving: list[Serving]
     prompt_tokens: list[int]
 
     @property
@@ -93,30 +106,40 @@ async def measure(file: ServeFile, plan: RampPlan, say: Callable[[str], None]) -
     texts = [fitted(text, tokenizer, room, plan.max_tokens) for text in prompts(plan.texts)]
     asked = arrivals(plan.phases, len(texts), plan.max_tokens, plan.temperature, plan.seed)
     with running(file) as cluster:
-        async with CompletionClient(cluster.url) as client, connect() as http:
+        async with CompletionClient(cluster.url) as client:
             began, began_at = time.monotonic(), time.time()
 
             async def answer(one: Arrival) -> Answered:
                 await asyncio.sleep(began + one.at_s - time.monotonic())
                 sent = time.monotonic()
-                tokens: tuple[int, ...] = ()
-                error = ""
                 try:
-                    tokens = (await _decoded(client, texts, one)).tokens
+                    found = await _decoded(client, texts, one)
                 except ForedraftError as failure:
-                    error = str(failure)
-                return Answered(sent - began, time.monotonic() - sent, tokens, error)
+                    return Answered(sent - began, time.monotonic() - sent, (), error=str(failure))
+                report = found.report
+                return Answered(
+                    sent - began,
+                    time.monotonic() - sent,
+                    found.tokens,
+                    report["num_spec_steps"],
+                    report["num_draft_tokens"],
+                    report["num_accepted_draft_tokens"],
+                )
 
+            serving: list[Serving] = []
+            watching = asyncio.create_task(_watch(file.application.name, began, serving))
             answers = await asyncio.gather(*(answer(one) for one in asked))
             say(f"{len(answers)} requests in {time.monotonic() - began:.0f} s")
-            await _at_rest(http, cluster.url, file, plan.rest_s)
+            await _at_rest(file, plan.rest_s)
+            watching.cancel()
             changes = _changes(file.application.name, began_at)
             first = [next(one for one in asked if one.text == text) for text in range(len(texts))]
             plain = await asyncio.gather(
                 *(_decoded(client, texts, one, enabled=False) for one in first)
             )
     prompt_tokens = [len(texts[one.text]) for one in asked]
-    return Ramp(asked, list(answers), [each.tokens for each in plain], changes, prompt_tokens)
+    texts_plain = [each.tokens for each in plain]
+    return Ramp(asked, list(answers), texts_plain, changes, serving, prompt_tokens)
 
 
 async def _decoded(
@@ -126,9 +149,29 @@ async def _decoded(
     return await client.complete(texts[one.text], sampling, one.max_tokens, **options)
 
 
-async def _at_rest(
-    http: aiohttp.ClientSession, url: str, file: ServeFile, timeout_s: float
-) -> None:
+async def _watch(application: str, began: float, found: list[Serving]) -> None:
+    """Add a pool's replicas that serve, whenever their number has changed; until cancelled."""
+    last: dict[PoolName, int] = {}
+    while True:
+        for pool, replicas in (await asyncio.to_thread(_replicas, application)).items():
+            if last.get(pool) != replicas:
+                found.append(Serving(round(time.monotonic() - began, 2), pool, replicas))
+                last[pool] = replicas
+        await asyncio.sleep(0.25)
+
+
+def _replicas(application: str) -> dict[PoolName, int]:
+    from ray import serve
+
+    deployments = serve.status().applications[application].deployments
+    states = {pool: deployments[pool].replica_states.items() for pool in PoolName}
+    return {
+        pool: sum(count for state, count in counts if state == "RUNNING")
+        for pool, counts in states.items()
+    }
+
+
+async def _at_rest(file: ServeFile, timeout_s: float) -> None:
     """Wait until both pools are as small as they may be, or no longer."""
     args = file.application.args
     least = [pool.autoscaling.min_replicas for pool in (args.drafter, args.verifier)]  # type: ignore[union-attr]
@@ -172,10 +215,14 @@ def as_json(file: ServeFile, plan: RampPlan, ramp: Ramp) -> dict[str, Any]:
                 "at_s": round(each.at_s, 3),
                 "seconds": round(each.seconds, 3),
                 "tokens": len(each.tokens),
+                "drafts": each.drafts,
+                "drafted": each.drafted,
+                "accepted": each.accepted,
                 "error": each.error,
             }
             for each in ramp.answers
         ],
+        "serving": [each._asdict() for each in ramp.serving],
         "identical": ramp.identical,
         "changes": [change._asdict() for change in ramp.changes],
     }

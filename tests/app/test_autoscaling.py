@@ -23,6 +23,7 @@ def configuration(folder: Path) -> ServeFile:
     values = yaml.safe_load(RAMP_FILE.read_text())
     [entry] = values["applications"]
     entry["args"]["ingress"]["direct"]["port"] = free_port()
+    entry["autoscaling_policy"]["policy_kwargs"]["drafter_steps"]["down_hold_s"] = 5
     file = folder / "serve.yaml"
     file.write_text(yaml.safe_dump(values))
     return read(file)
