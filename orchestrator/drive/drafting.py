@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, TensorLost
 from foredraft.lease import LeaseFault
@@ -49,7 +48,6 @@ class Drafting:
         self._health = health
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()
         self._outstanding = Outstanding(clock, self._answered)
         self.attaches = 0
         # Why no drafter takes the session, whichever it is.
@@ -87,13 +85,6 @@ class Drafting:
         left = self._session.tokens_left
         return self._lengths.wants_draft and self._lengths.begin_pays(rows, left)
 
-    async def settle(self) -> None:
-        """Wait for the first try to attach, like for a draft; the verifier reads the prompt now."""
-        if self._attaching is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._config.draft_deadline_ms / 1000):
-                    await self._tried.wait()
-
     def close(self) -> None:
         """Start closing the stream and give up everything under way."""
         if self._attaching is not None:
@@ -104,8 +95,6 @@ class Drafting:
     async def _attach(self) -> None:
         config = self._config
         while self._stream is None:
-            if self._health.paused:
-                self._tried.set()
             await self._health.until_open()
             opening = self._session.draft_open(
                 config.proposal, config.acceptance, config.draft.params, config.run_ahead_outcomes
@@ -122,15 +111,14 @@ class Drafting:
             except (ForedraftError, TimeoutError) as error:
                 log.warning("no drafter: %s", error)
                 self._health.lost()
-            finally:
-                self._tried.set()
         self.attaches += 1
         self._session.drafter_opened(self._stream.opened)
         self._lease.drafter_opened(self._stream, opening)
         self._lengths.features = self._stream.opened.model.features_hash
         self._lengths.store = self._stream.opened.tensor_store
-        if not self._lease.covers_drafts:
-            # The first draft is made while the verifier still reads the prompt.
+        if not self._lease.covers_drafts or not self._session.generated:
+            # The first draft is made while the verifier still reads the prompt: what it has beyond
+            # the first token is the draft of the second round.
             self._request(self._session.next_draft(self._lengths.next_k()))
 
     def _detach(self) -> None:
@@ -190,20 +178,25 @@ class Drafting:
         ):
             self._request(self._session.next_draft(self._lengths.next_k()))
 
-    async def wait(self) -> None:
-        """Return once the session has a draft, or none will come before the deadline."""
-        until = self._clock() + self._config.draft_deadline_ms / 1000
+    async def wait(self) -> float:
+        """Return once the session has a draft, or none will come before the deadline.
+
+        Return after how many seconds.
+        """
+        began = self._clock()
+        until = began + self._config.draft_deadline_ms / 1000
         # Twice: an answer requested earlier may turn out dead, the one requested then cannot.
         for _ in range(2):
             pending = self._awaited()
             if pending is None or self._session.draft() is not None:
-                return
+                break
             done, _ = await asyncio.wait({pending.task}, timeout=max(0.0, until - self._clock()))
             if not done:
                 pending.late = True
                 self._missed()
-                return
+                break
             self.prepare()
+        return self._clock() - began
 
     def run_ahead(self) -> None:
         """Request drafts of the outcomes predicted for the round in flight."""

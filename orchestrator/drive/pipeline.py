@@ -160,12 +160,14 @@ class _Run:
         """Decode to the end, emitting events; both streams are closed on the way out."""
         try:
             async with asyncio.timeout(self._request.timeout_s):
-                self._drafting.start()
+                self._drafting.prepare()
                 await self._verifying.open()
-                await self._drafting.settle()
                 while self._session.finish is None:
-                    turn = await self._verifiers_turn(emit) or await self._own_turn(emit)
+                    # The first token waits for no draft.
                     first = self._stats.rounds == 0
+                    wait_s = 0.0 if first else await self._drafting.wait()
+                    led = None if first else await self._verifiers_turn(emit)
+                    turn = led or await self._own_turn(emit, wait_s)
                     self._account(turn)
                     if turn.verifier_led or first:
                         await self._emit_held_back(emit)
@@ -198,15 +200,13 @@ class _Run:
         await self._emit_held_back(emit)
         return _Turn(step, seconds, wait_s, decision, led.verdict.timings, verifier_led=True)
 
-    async def _own_turn(self, emit: Emit) -> _Turn:
+    async def _own_turn(self, emit: Emit, wait_s: float) -> _Turn:
         """Lead a round: the draft at hand, its verification, the next draft requested meanwhile."""
         if self._verifying.must_move:
             await self._verifying.move()
-        began = self._clock()
-        await self._drafting.wait()
-        wait_s = self._clock() - began
+        began = self._clock() - wait_s
         decision = self._lengths.decision
-        # The first token does not wait for the next ones.
+        # The first token does not wait for the next ones either.
         steps = self._drafting.plain_steps if self._stats.rounds else 1
         request = self._session.next_round(steps)
         # Tasks, this and the reader: they start when the verification below has been sent.

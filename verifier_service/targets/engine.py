@@ -143,6 +143,7 @@ class VerifierEngine:
         self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
+        self._gathering.opened(handle, self._clock())
         with_features = bool(request.features_hash) and request.features_hash == info.features_hash
         self._sessions[handle] = Session(
             session_id=request.session_id,
@@ -193,9 +194,15 @@ class VerifierEngine:
         if self._answered:
             return 0.0
         present = {key for key, session in self._sessions.items() if session.has_rows}
-        if len(present) == len(self._sessions):
+        room = self._row_budget - len(present)
+        prompts = {
+            key: unread
+            for key, session in self._sessions.items()
+            if session.pending is None and 0 < (unread := session.pending_rows(key).prefill) <= room
+        }
+        if len(present) == len(self._sessions) and not prompts:
             return 0.0
-        return self._gathering.wait_s(present, self._clock(), self._market.pass_s)
+        return self._gathering.wait_s(present, prompts, self._clock(), self._market.pass_s)
 
     def step(self) -> list[Outcome]:
         """Run one forward over what is pending and return the rounds that ended with it."""

@@ -34,9 +34,10 @@ def test_plain_decoding_gives_one_token_a_pass() -> None:
 def test_perfect_drafts_give_a_token_more_than_they_have_in_each_pass() -> None:
     outcome = simulate(scenario(acceptance={"rates": [1.0]}), ONE)
     [request] = outcome.requests
-    # A first plain token, then 20 rounds of 4 draft tokens and the bonus.
-    assert outcome.seconds == pytest.approx(21 * PASS_S, rel=1e-4)
-    assert (request.rounds, request.accepted) == (21, 80)
+    # A first plain token, the rest of the prompt's draft, then rounds of 4 draft tokens and the
+    # bonus.
+    assert outcome.seconds == pytest.approx(22 * PASS_S, rel=1e-4)
+    assert (request.rounds, request.accepted) == (22, 79)
 
 
 def test_drafts_known_to_be_useless_are_not_verified() -> None:
@@ -109,7 +110,7 @@ def test_the_real_market_and_controllers_decide(monkeypatch: pytest.MonkeyPatch)
         "stream_interval_ms": 0,
         "run_ahead_min_hit_rate": 1.0,
     }
-    config = scenario(verifier=by_rows, orchestrator=orchestrator, acceptance={"rates": [0.3]})
+    config = scenario(verifier=by_rows, orchestrator=orchestrator, acceptance={"rates": [0.9]})
     outcome = simulate(config, [Arrival(0.0, 5, 60)] * 16)
     assert bought
     assert outcome.waste.bought < outcome.waste.offered

@@ -30,9 +30,10 @@ from tests.support.waiting import turns
 async def test_every_prediction_comes_true_with_a_perfect_drafter() -> None:
     drafter = ScriptedDrafter()
     _, report = await run(request(), drafter, ScriptedVerifier())
-    assert report.rounds == report.draft_rounds == 12
-    assert report.mat == report.mean_k == 4.0
-    # One proposal for the prompt, then one ahead of each verdict but the last: none just in time.
+    # The first token waits for no draft.
+    assert report.rounds == 1 + report.draft_rounds == 13
+    # One proposal for the prompt, whose rest is the second round's draft, then one ahead of each
+    # verdict but the last: none just in time.
     assert len(drafter.asked) == 12
     assert report.run_ahead_rounds == report.run_ahead_hits == 11
     assert all(ask.append for ask in drafter.asked[1:])
@@ -60,10 +61,11 @@ async def test_after_a_miss_a_draft_is_requested_just_in_time() -> None:
     drafter = ScriptedDrafter(wrong(at=2))
     _, report = await run(request(), drafter, ScriptedVerifier())
     assert report.run_ahead_hits == 0
-    assert report.mat == 2.0
+    # Of the first draft, the first of two right tokens was decided by then.
+    assert report.mat == (1 + 19 * 2) / 20 and report.draft_rounds == 20
     ahead, just_in_time = drafter.asked[1], drafter.asked[2]
-    assert (ahead.keep_len, len(ahead.append)) == (len(PROMPT), 5)
-    assert (just_in_time.keep_len, len(just_in_time.append)) == (len(PROMPT), 3)
+    assert (ahead.keep_len, len(ahead.append)) == (len(PROMPT) + 1, 4)
+    assert (just_in_time.keep_len, len(just_in_time.append)) == (len(PROMPT) + 1, 2)
 
 
 async def test_a_session_goes_by_what_the_last_of_its_kind_saw_of_predicted_outcomes() -> None:
@@ -87,7 +89,8 @@ async def test_the_next_draft_is_under_way_while_a_round_is_verified() -> None:
 
     verifier.before = before
     await run(request(), drafter, verifier)
-    assert asked_before_verdict[:5] == [2, 3, 4, 5, 6]
+    # The first draft, of the prompt, is under way when the first round is sent.
+    assert asked_before_verdict[:5] == [1, 2, 3, 4, 5]
 
 
 async def test_a_rounds_tokens_are_read_when_the_next_round_is_sent_and_the_first_at_once() -> None:

@@ -54,23 +54,66 @@ def gathered(count: int, away_s: float) -> Gathering:
 def test_sessions_are_expected_back_when_they_usually_are() -> None:
     gathering = gathered(4, 0.2)
     gathering.came(1, 100.05)
-    assert gathering.wait_s({1}, 100.05, flat) == pytest.approx(0.15)
+    assert gathering.wait_s({1}, {}, 100.05, flat) == pytest.approx(0.15)
     # Overdue by a little: a little longer; and never longer than a pass in all.
-    assert gathering.wait_s({1}, 100.25, flat) == pytest.approx(0.05)
-    assert gathering.wait_s({1}, 101.0, flat) == pytest.approx(0.05)
-    assert gathering.wait_s({1}, 101.1, flat) == 0.0
+    assert gathering.wait_s({1}, {}, 100.25, flat) == pytest.approx(0.05)
+    assert gathering.wait_s({1}, {}, 101.0, flat) == pytest.approx(0.05)
+    assert gathering.wait_s({1}, {}, 101.1, flat) == 0.0
     gathering.began()
-    assert gathering.wait_s({1}, 101.1, flat) == pytest.approx(0.9)
+    assert gathering.wait_s({1}, {}, 101.1, flat) == pytest.approx(0.9)
 
 
 def test_nobody_waits_for_the_unknown_the_present_and_the_gone() -> None:
     gathering = gathered(2, 0.2)
     gathering.came(3, 100.0)
     gathering.left(3, 100.0, 1, 1)
-    assert gathering.wait_s({1, 2}, 100.1, flat) == 0.0
+    assert gathering.wait_s({1, 2}, {}, 100.1, flat) == 0.0
     gathering.closed(2)
-    assert gathering.wait_s({1}, 100.1, flat) == 0.0
+    assert gathering.wait_s({1}, {}, 100.1, flat) == 0.0
 
 
 def test_where_costs_are_not_known_no_pass_waits() -> None:
-    assert gathered(4, 0.2).wait_s({1}, 100.1, lambda rows: 0.0) == 0.0
+    assert gathered(4, 0.2).wait_s({1}, {}, 100.1, lambda rows: 0.0) == 0.0
+
+
+def opened(first_s: float) -> Gathering:
+    """A session that opened at 100 s, after one whose first round came so many seconds later."""
+    gathering = Gathering()
+    gathering.opened(1, 50.0)
+    gathering.came(1, 50.0 + first_s)
+    gathering.closed(1)
+    gathering.opened(2, 100.0)
+    return gathering
+
+
+def test_the_end_of_a_prompt_waits_for_its_first_round() -> None:
+    # A pass of its own would take 1 s.
+    assert opened(0.2).wait_s({2}, {2: 9}, 100.05, flat) == pytest.approx(0.15)
+    assert opened(1.2).wait_s({2}, {2: 9}, 100.0, flat) == 0.0
+
+
+def test_where_each_row_costs_the_same_a_first_round_is_waited_for_no_longer_than_its_row() -> None:
+    assert opened(0.09).wait_s({2}, {2: 9}, 100.0, linear) == pytest.approx(0.0)
+    assert opened(0.01).wait_s({2}, {2: 9}, 100.0, lambda rows: 0.1 + 0.01 * rows) > 0
+
+
+def test_a_prompt_of_several_passes_waits_for_nothing() -> None:
+    assert opened(0.2).wait_s({2}, {}, 100.0, flat) == 0.0
+
+
+def test_no_first_round_is_expected_before_one_is_known_nor_after_it_came() -> None:
+    gathering = Gathering()
+    gathering.opened(1, 100.0)
+    assert gathering.wait_s({1}, {1: 9}, 100.0, flat) == 0.0
+    gathering = opened(0.2)
+    gathering.came(2, 100.2)
+    gathering.left(2, 101.0, 1, 1)
+    # How long it takes between its rounds is not known yet.
+    assert gathering.wait_s({3}, {}, 101.0, flat) == 0.0
+
+
+def test_many_rounds_do_not_wait_for_one_prompts_first() -> None:
+    gathering = opened(0.2)
+    for key in range(10, 30):
+        gathering.came(key, 99.0)
+    assert gathering.wait_s({2, *range(10, 30)}, {2: 9}, 100.0, flat) == 0.0
