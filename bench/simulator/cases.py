@@ -56,7 +56,8 @@ def _one_by_one(count: int, every_s: float) -> list[Arrival]:
 
 
 def _at_once(count: int, slowdown: float = SLOWDOWN) -> list[Arrival]:
-    return [Arrival(1e-3 * slowdown * number, 64, 24) for number in range(count)]
+    # Long enough that what is learnt at first is the smaller part.
+    return [Arrival(1e-3 * slowdown * number, 64, 64) for number in range(count)]
 
 
 _RAMP = shaped(
