@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
-from foredraft.decoding.draft_planner import DraftPlanner, NgramDraft
+from foredraft.decoding.draft_planner import DraftPlanner, DraftRequest, NgramDraft
 from foredraft.decoding.outcomes import Purchases, predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
@@ -65,6 +65,8 @@ class Lease:
         self._round = 0
         self._source: DraftSource | None = None
         self._link: Link | None = None
+        # A drafter that was named before a lease is opened at once, to read the text.
+        self._opening: asyncio.Task[None] | None = None
         self._grant = NO_GRANT
         self._rounds_left = 0
         self._granted = asyncio.Event()
@@ -76,8 +78,11 @@ class Lease:
         return self._granted.is_set()
 
     def use_drafter(self, source: DraftSource) -> None:
-        """Ask this drafter from the next draft on."""
+        """Ask this drafter from the next draft on; before a lease it reads the text meanwhile."""
         self._source = source
+        idle = not self.active and self._link is None and self._opening is None
+        if idle and self._drafters.supported:
+            self._opening = asyncio.create_task(self._open_early(source))
 
     def grant(self, grant: Grant) -> None:
         """Replace the rest of the lease, or start one."""
@@ -114,6 +119,8 @@ class Lease:
         """Report nothing more and leave the drafter; never raises."""
         if self._reporting is not None:
             self._reporting.cancel()
+        if self._opening is not None:
+            self._opening.cancel()
         await self._leave()
 
     async def _leave(self) -> None:
@@ -219,20 +226,36 @@ class Lease:
         planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
         return None if planned is None else link.send_ahead(planned)
 
+    async def _open_early(self, source: DraftSource) -> None:
+        """Open a drafter's session, and have it read the text for a draft that nobody awaits."""
+        try:
+            link = await Link.open(self._drafters, source, self._prefix.tokens)
+        except ForedraftError:
+            # It is tried again for a draft, whose failure is the lease's.
+            return
+        self._link = link
+        planned = None if link.features else self._planner(link).next(1)
+        if isinstance(planned, DraftRequest):
+            link.send(planned, b"")
+
     async def _linked(self) -> Link:
         """Return the link to the drafter that was named last."""
-        link, source = self._link, self._source
+        source, opening = self._source, self._opening
         assert source is not None
-        if link is not None and link.source is source:
-            return link
-        await self._leave()
+        if opening is None and self._link is not None and self._link.source is source:
+            return self._link
+        self._opening = None
         try:
             async with asyncio.timeout(self._grant.deadline_us / 1e6):
-                self._link = link = await Link.open(self._drafters, source, self._prefix.tokens)
+                if opening is not None:
+                    await opening
+                if self._link is None or self._link.source is not source:
+                    await self._leave()
+                    self._link = await Link.open(self._drafters, source, self._prefix.tokens)
         except ForedraftError as error:
             raise _DrafterFailed from error
-        self._features.check(link.features)
-        return link
+        self._features.check(self._link.features)
+        return self._link
 
     def _planner(self, link: Link) -> DraftPlanner:
         return DraftPlanner(

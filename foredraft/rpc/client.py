@@ -27,6 +27,8 @@ class ClientStream(ABC, Generic[Req, Res]):
     def __init__(self, service: str, call: Any) -> None:
         self._service, self._call = service, call
         self._draining = False
+        # gRPC takes one message at a time.
+        self._writing = asyncio.Lock()
         self._on_break: Callable[[], None] = lambda: None
 
     @property
@@ -56,7 +58,8 @@ class ClientStream(ABC, Generic[Req, Res]):
 
     async def _write(self, message: Req) -> None:
         """Send a message; cancelling it ends the stream."""
-        await self._done(self._call.write(message))
+        async with self._writing:
+            await self._done(self._call.write(message))
 
     async def _read(self) -> Res:
         """Return the next answer, noting a request to move; cancelling it ends the stream."""

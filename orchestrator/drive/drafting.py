@@ -116,9 +116,11 @@ class Drafting:
         self._lease.drafter_opened(self._stream, opening)
         self._lengths.features = self._stream.opened.model.features_hash
         self._lengths.store = self._stream.opened.tensor_store
-        if not self._lease.covers_drafts or not self._session.generated:
-            # The first draft is made while the verifier still reads the prompt: what it has beyond
-            # the first token is the draft of the second round.
+        # The drafter reads the prompt while the verifier does. A draft that is made meanwhile is,
+        # behind the first token, that of the second round.
+        if self._lease.covers_drafts:
+            await self._lease.name_drafter()
+        else:
             self._request(self._session.next_draft(self._lengths.next_k()))
 
     def _detach(self) -> None:

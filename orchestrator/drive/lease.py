@@ -9,9 +9,11 @@ sequence.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
+from foredraft.errors import ForedraftError
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
 from foredraft.limits import MAX_DEADLINE_US, is_address
 from foredraft.messages import DraftOpen
@@ -94,6 +96,15 @@ class LeaseClient:
         """Whether drafts are the verifier's to ask for, so that the orchestrator asks for none."""
         return self._source is not None and self._session.allows_lease
 
+    async def name_drafter(self) -> None:
+        """Name the drafter before the first lease: it reads the text while the verifier does."""
+        stream, source = self._stream, self._source
+        useful = self.covers_drafts and not self._session.reads_features
+        if stream is not None and source is not None and useful:
+            # A verifier that is lost is found to be in its next round.
+            with suppress(ForedraftError):
+                await self._name(stream, source)
+
     async def next_led(self, k: int, run_ahead: bool) -> LedRound | LeaseEnded | None:
         """Return the next round if the verifier leads it; None if it is the orchestrator's.
 
@@ -136,14 +147,17 @@ class LeaseClient:
         self, stream: LeaseStream, source: DraftSource, k: int, run_ahead: bool
     ) -> None:
         """Send what has changed; renew the lease when half of it is used up."""
-        if source is not self._named:
-            await stream.use_drafter(source)
-            self._named = source
+        await self._name(stream, source)
         old = self._granted if self._active else None
         grant = Grant(0, self._rounds, k, self._deadline_us, 0, run_ahead)
         same = old is not None and replace(old, seq=0, round=0) == grant
         if not same or 2 * self._rounds_left <= self._rounds:
             await self._grant(stream, grant)
+
+    async def _name(self, stream: LeaseStream, source: DraftSource) -> None:
+        if source is not self._named:
+            self._named = source
+            await stream.use_drafter(source)
 
     async def _grant(self, stream: LeaseStream, grant: Grant) -> None:
         seq = self._granted.seq + 1 if self._granted else 1

@@ -162,6 +162,7 @@ class _Run:
             async with asyncio.timeout(self._request.timeout_s):
                 self._drafting.prepare()
                 await self._verifying.open()
+                await self._lease.name_drafter()
                 while self._session.finish is None:
                     # The first token waits for no draft.
                     first = self._stats.rounds == 0

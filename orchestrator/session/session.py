@@ -124,6 +124,11 @@ class Session:
         return drafter.vocab_size <= self._vocab_size and self._features.at_verifier
 
     @property
+    def reads_features(self) -> bool:
+        """Whether the drafter reads features of the target: without them it reads no text."""
+        return self._features.reads
+
+    @property
     def features_due(self) -> bool:
         """Whether opening the verifier again would bring features that the drafter needs."""
         return self._features.due

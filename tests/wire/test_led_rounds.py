@@ -39,7 +39,7 @@ from tests.support.waiting import eventually, settled, turns
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 3.0])
 @pytest.mark.parametrize("proposal", [Proposal.COUPLED, Proposal.TREE, Proposal.CPS])
-async def test_tokens_are_plain_decodings_and_the_orchestrator_requests_the_first_draft_alone(
+async def test_tokens_are_plain_decodings_and_the_orchestrator_requests_no_draft(
     temperature: float, proposal: Proposal
 ) -> None:
     async with pair() as both:
@@ -47,7 +47,7 @@ async def test_tokens_are_plain_decodings_and_the_orchestrator_requests_the_firs
         config = LED.model_copy(update={"proposal": proposal})
         tokens, report = await decoded(both, config, temperature)
         assert tokens == plain
-        assert both.drafters.asked <= 1
+        assert both.drafters.asked == 0
         assert report.draft_rounds > 4 and report.drafter_attaches == 1
         if temperature == 0:
             assert plain == PLAIN_TOKENS and report.mat > 1
@@ -73,6 +73,16 @@ async def test_other_rules_decide_as_in_rounds_of_the_orchestrator(
             config = config.model_copy(update={"run_ahead_min_hit_rate": 1.0})
             found.append((await decoded(both, config, 0.8))[0])
         assert found[0] == found[1]
+
+
+async def test_a_drafter_reads_the_prompt_while_the_first_token_is_decided() -> None:
+    model = Watched()
+    async with pair(model) as both:
+        tokens, report = await decoded(both)
+        assert tokens == PLAIN_TOKENS and both.drafters.asked == 0
+        assert report.rounds > report.draft_rounds
+        # A draft of one token, for its prompt's sake.
+        assert [each.num_slots for each in model.passes[0]] == [1]
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 7])
@@ -134,7 +144,7 @@ async def test_drafts_that_are_late_now_and_then_lose_no_drafter() -> None:
         tokens, report = await decoded(both, config, new=200)
         assert len(tokens) == 200 and tokens[:NEW] == PLAIN_TOKENS
         assert report.origins[Origin.PLAIN] >= 4 and report.rounds > 36
-        assert report.drafter_attaches == 1 and both.drafters.asked <= 1
+        assert report.drafter_attaches == 1 and both.drafters.asked == 0
 
 
 async def test_a_lost_verifier_is_replaced_in_the_middle_of_a_lease() -> None:
@@ -147,7 +157,7 @@ async def test_a_lost_verifier_is_replaced_in_the_middle_of_a_lease() -> None:
 
         tokens, report = await decoded(both, watch=kill)
         assert tokens == PLAIN_TOKENS
-        assert report.verifier_moves == 1 and both.drafters.asked <= 1
+        assert report.verifier_moves == 1 and both.drafters.asked == 0
 
 
 async def test_a_draining_verifier_is_left_after_the_round_under_way() -> None:
@@ -222,7 +232,7 @@ async def test_the_drafter_is_asked_where_the_texts_n_grams_do_not_suffice(
     async with pair(model) as both:
         plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
         tokens, report = await decoded(both, config, temperature, new=100)
-        assert tokens == plain and both.drafters.asked <= 1
+        assert tokens == plain and both.drafters.asked == 0
         # It counts from 0 to 15 over and over: seen once, it is known.
         asked = len([r for batch in model.passes for r in batch if r.num_slots])
         assert 0 < report.ngram_rounds < report.draft_rounds
@@ -238,7 +248,7 @@ async def test_the_next_draft_is_requested_ahead(
     async with pair(Watched(script)) as both:
         plain, _ = await decoded(both, temperature=temperature, new=100, speculate=False)
         tokens, report = await decoded(both, config, temperature, new=100)
-        assert tokens == plain and both.drafters.asked <= 1
+        assert tokens == plain and both.drafters.asked == 0
         assert report.run_ahead_rounds > 4
         # What is half right names the right third token for none of the outcomes.
         assert report.run_ahead_hits or (script is half_right and temperature == 0)
