@@ -81,8 +81,9 @@ async def test_a_drafter_reads_the_prompt_while_the_first_token_is_decided() -> 
         tokens, report = await decoded(both)
         assert tokens == PLAIN_TOKENS and both.drafters.asked == 0
         assert report.rounds > report.draft_rounds
-        # A draft of one token, for its prompt's sake.
-        assert [each.num_slots for each in model.passes[0]] == [1]
+        # For the prompt's sake a draft is asked for that is shorter than those to come.
+        first, second = (max(each.num_slots for each in batch) for batch in model.passes[:2])
+        assert first < second
 
 
 @pytest.mark.parametrize("new", [1, 2, 3, 7])
