@@ -197,9 +197,10 @@ class Link:
 
     @classmethod
     async def open(cls, drafters: Drafters, source: DraftSource, prefix: Sequence[int]) -> Link:
-        """Open the source's session after a prefix."""
+        """Open the source's session after a prefix, which may grow meanwhile."""
         opening = replace(source.open, prefix=tuple(prefix))
-        return cls(source, await drafters.open(source.address, opening), len(prefix))
+        stream = await drafters.open(source.address, opening)
+        return cls(source, stream, len(opening.prefix))
 
     def send(self, planned: DraftRequest, features: bytes) -> RequestedDraft:
         """Send a request with its features and return its draft."""

@@ -11,9 +11,12 @@ from foredraft.errors import Unavailable
 from foredraft.lease import DraftSource
 from foredraft.messages import DraftBlock, DraftOpen, DraftOpened, Propose, ProposeAhead
 from foredraft.types import Base, ModelInfo, Proposal, SamplingParams
-from verifier_service.drafters import Link
+from verifier_service.drafters import Drafters, Link
 
 OPENED = DraftOpened(ModelInfo(64, 512, "t", "exact", "d"), 8)
+
+
+SOURCE = DraftSource("host:1", DraftOpen("s", (), SamplingParams(), Proposal.TREE, 512))
 
 
 class Stream:
@@ -62,3 +65,23 @@ async def test_as_many_outcomes_are_named_as_the_drafter_has_room_for() -> None:
     assert await outcomes_after(link, stream, None) == 4
     few = Link(DraftSource("host:1", replace(opening, num_guesses=1)), stream, 1)
     assert await outcomes_after(few, stream, 0) == 1
+
+
+async def test_a_drafter_is_known_to_have_the_text_it_was_opened_with() -> None:
+    """Not that of the moment at which it answered: the first token is decided meanwhile."""
+    text = [5, 6, 7]
+
+    class Client:
+        async def open(self, request: DraftOpen) -> Stream:
+            text.append(8)
+            assert request.prefix == (5, 6, 7)
+            return Stream(0)
+
+        async def close(self) -> None:
+            raise AssertionError
+
+        def retire(self) -> None:
+            raise AssertionError
+
+    link = await Link.open(Drafters(lambda _: Client()), SOURCE, text)
+    assert link.view == DrafterView(OPENED, 3)
