@@ -62,13 +62,13 @@ def serve(
     else:
         file = paired(config, model, drafter, host, port, device)
     with running(file, start=deployed) as cluster:
+        stop = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
         typer.echo(f"{file.application.args.name} is ready at {cluster.url}")
         typer.echo(f"  {cluster.health}")
         if cluster.refusal:
             typer.echo(f"  the drafter is refused, decoding is plain: {cluster.refusal}")
-        stop = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
         stop.wait()
         typer.echo("shutting down")
 

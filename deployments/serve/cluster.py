@@ -23,6 +23,7 @@ from deployments.serve.platform import (
     call_every_replica,
     deployment_failures,
     forget_serve,
+    no_new_ray,
     runs_already,
     started_here,
 )
@@ -76,21 +77,10 @@ def running(
     if entry.args.ingress.keys_file is not None:
         read_keys(entry.args.ingress.keys_file)
     prepare_environment()
-    import ray
     from ray import serve
 
-    connected = ray.is_initialized()
-    if not connected:
-        require_token()
-        joined = runs_already()
-        if not joined:
-            # Here, too: to start Ray takes seconds.
-            check_ports(file)
-        # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
-        address = None if joined else "local"
-        ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
-    placed = False
-    try:
+    # A signal may end Ray's processes first: Serve's threads here would start others.
+    with no_new_ray(), _connected(file, temp_dir) as ours:
         status = serve.status()
         check_ports(file, proxies=bool(status.proxies))
         if entry.name in status.applications:
@@ -102,33 +92,54 @@ def running(
             http_options=http.model_dump(mode="json", exclude_none=True),
             logging_config=logs,
         )
-        placed = True
         try:
-            handle = (start or _starting(file))(file)
-        except RuntimeError as error:
-            failures = deployment_failures(entry.name)
-            raise Unavailable("; ".join(failures) or str(error)) from None
-        instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
-        health = wait_until_ready(file.url, instances, trusted(file.certificate))
-        direct = entry.args.ingress.direct
-        yield RunningCluster(file.url, health, "" if direct is None else direct.url)
-        _drain(handle, entry.name, entry.args.ingress.drain_s)
+            try:
+                handle = (start or _starting(file))(file)
+            except RuntimeError as error:
+                failures = deployment_failures(entry.name)
+                raise Unavailable("; ".join(failures) or str(error)) from None
+            instances = call_every_replica(handle, "instance", timeout_s=_START_TIMEOUT_S)
+            health = wait_until_ready(file.url, instances, trusted(file.certificate))
+            direct = entry.args.ingress.direct
+            yield RunningCluster(file.url, health, "" if direct is None else direct.url)
+            _drain(handle, entry.name, entry.args.ingress.drain_s)
+        finally:
+            if not ours:
+                serve.delete(entry.name)
+
+
+@contextmanager
+def _connected(file: ServeFile, temp_dir: str | None) -> Iterator[bool]:
+    """Connect this process to a Ray, where it is to none, and yield whether it started that Ray."""
+    import ray
+
+    if ray.is_initialized():
+        yield False
+        return
+    require_token()
+    joined = runs_already()
+    if not joined:
+        # Here, too: to start Ray takes seconds.
+        check_ports(file)
+    # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
+    address = None if joined else "local"
+    ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
+    ours = started_here()
+    try:
+        yield ours
     finally:
         # A Ray of our own ends with all that runs on it. To end Serve first takes seconds more, and
         # half a minute where a signal has ended Ray's processes already.
-        if not connected and started_here():
+        if ours:
             forget_serve()
-        elif placed:
-            serve.delete(entry.name)
-        if not connected:
-            ray.shutdown()
+        ray.shutdown()
 
 
 def _drain(handle: DeploymentHandle[Any], application: str, grace_s: float) -> None:
     """Return when the ingress has ended what is under way; whatever is wrong with it, it goes.
 
-    Where a signal has ended Ray already a call would start another one: the ingress had the signal,
-    too, and ends by itself.
+    A signal may have ended Ray already, or do so meanwhile: the ingress had the signal, too, and
+    ends by itself.
     """
     import ray
 

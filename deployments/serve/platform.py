@@ -7,8 +7,9 @@ import contextvars
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from foredraft.errors import ConfigError, TensorLost, Unavailable
@@ -49,6 +50,19 @@ def started_here() -> bool:
 
     node = worker._global_node
     return node is not None and bool(node.head)
+
+
+@contextmanager
+def no_new_ray() -> Iterator[None]:
+    """Have no call start a Ray, as all do by default, where the one that was there has ended."""
+    from ray._private import auto_init_hook
+
+    before = auto_init_hook.enable_auto_connect
+    auto_init_hook.enable_auto_connect = False
+    try:
+        yield
+    finally:
+        auto_init_hook.enable_auto_connect = before
 
 
 def forget_serve() -> None:
