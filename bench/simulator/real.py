@@ -25,6 +25,7 @@ from foredraft.errors import Unavailable
 from foredraft.rpc.config import LinkConfig
 from foredraft.rpc.server import ServiceServer
 from foredraft_simulator.cluster.ingress import SimulatedIngress
+from foredraft_simulator.cluster.pool import CHOOSE_TIMEOUT_S
 from foredraft_simulator.cluster.replicas import DrafterMaker, VerifierMaker
 from foredraft_simulator.outcome import RequestOutcome
 from foredraft_simulator.scenario.scenario import Scenario
@@ -34,6 +35,9 @@ from verifier_service.client import VerifierClient
 from verifier_service.config import VerifierConfig
 from verifier_service.drafters import Drafters
 from verifier_service.runner import Runner
+
+# Between two looks for a server that has started.
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +57,13 @@ class _Services:
     verifiers: list[ServiceServer] = field(default_factory=list)
 
     async def choose(self, pool: list[ServiceServer], choose_s: float) -> str:
-        """Return the address of one of a pool's servers."""
+        """Return the address of one of a pool's servers; wait for one as long as Serve's does."""
         await asyncio.sleep(choose_s)
-        if not pool:
-            raise Unavailable("no replica is running")
+        until = asyncio.get_running_loop().time() + CHOOSE_TIMEOUT_S
+        while not pool:
+            if asyncio.get_running_loop().time() > until:
+                raise Unavailable("no replica is running")
+            await asyncio.sleep(_LOOK_S)
         return f"127.0.0.1:{self.random.choice(pool).port}"
 
 

@@ -17,16 +17,17 @@ import typer
 
 from bench.paced.run import cpu_times
 from bench.simulator.cases import CALIBRATION, CASES, Case
-from bench.simulator.real import run_real
-from foredraft_simulator.outcome import RequestOutcome, percentile
+from bench.simulator.real import RealRun, run_real
+from foredraft_simulator.outcome import Outcome, RequestOutcome, percentile
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.simulate import simulate
 
-SEED = 1
+# Each case is run with each: which sessions happen to draft at once moves a run's means by a fifth.
+SEEDS = (1, 2, 3)
 
 
 class Figures(NamedTuple):
-    """One run: tokens per second, times in milliseconds, failed requests."""
+    """A case's runs together: tokens per second, times in milliseconds, failed requests."""
 
     throughput: float
     ttft_ms: float
@@ -48,7 +49,7 @@ class Machine(NamedTuple):
 
 
 def figures(requests: Sequence[RequestOutcome], seconds: float) -> Figures:
-    """Return a run's figures."""
+    """Return the figures of runs that took so many seconds in all."""
     ttfts = [1e3 * each.ttft_s for each in requests if each.ttft_s is not None]
     tpots = [1e3 * each.tpot_s for each in requests if each.tpot_s is not None]
     return Figures(
@@ -78,9 +79,19 @@ def on(machine: Machine, scenario: Scenario) -> Scenario:
 
 
 def simulated(case: Case, machine: Machine) -> Figures:
-    """Return the figures of a case's simulation on a machine."""
-    outcome = simulate(on(machine, case.scenario), case.arrivals, SEED)
-    return figures(outcome.requests, outcome.seconds)
+    """Return the figures of a case's simulations on a machine."""
+    runs = [simulate(on(machine, case.scenario), case.arrivals, seed) for seed in SEEDS]
+    return figures(_requests(runs), sum(run.seconds for run in runs))
+
+
+def real(case: Case) -> Figures:
+    """Return the figures of a case's real runs."""
+    runs = [asyncio.run(run_real(case.scenario, case.arrivals, seed)) for seed in SEEDS]
+    return figures(_requests(runs), sum(run.seconds for run in runs))
+
+
+def _requests(runs: Sequence[Outcome] | Sequence[RealRun]) -> list[RequestOutcome]:
+    return [each for run in runs for each in run.requests]
 
 
 def calibrated(cases: Sequence[Case], measured: Sequence[Figures]) -> Machine:
@@ -158,22 +169,21 @@ def main(
     path = folder / "validation.json"
     if reuse:
         known: dict[str, Any] = json.loads(path.read_text())
-        real = [Figures(*known[case.name]["real"]) for case in CASES]
+        measured = [Figures(*known[case.name]["real"]) for case in CASES]
     else:
-        real = []
+        measured = []
         busy, began, own = cpu_times()[0], time.perf_counter(), time.process_time()
         for case in CASES:
-            run = asyncio.run(run_real(case.scenario, case.arrivals, SEED))
-            real.append(figures(run.requests, run.seconds))
-            typer.echo(f"{case.name}: {real[-1]}")
+            measured.append(real(case))
+            typer.echo(f"{case.name}: {measured[-1]}")
         others_s = (cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK") - time.process_time() + own
         typer.echo(
             f"other processes kept {others_s / (time.perf_counter() - began):.2f} cores of "
             f"{os.cpu_count()} busy meanwhile"
         )
-    machine = calibrated(CALIBRATION, real[: len(CALIBRATION)])
+    machine = calibrated(CALIBRATION, measured[: len(CALIBRATION)])
     model = [simulated(case, machine) for case in CASES]
-    rows = [(case.name, a, b) for case, a, b in zip(CASES, real, model, strict=True)]
+    rows = [(case.name, a, b) for case, a, b in zip(CASES, measured, model, strict=True)]
     path.write_text(
         json.dumps({name: {"real": a, "simulated": b} for name, a, b in rows}, indent=1)
     )

@@ -13,7 +13,7 @@ from foredraft_simulator.scenario.scenario import ServeConfig
 from foredraft_simulator.virtual.engine import VirtualEngine
 
 # As long as a session waits for a replica to be there (deployments/serve/platform.py).
-_CHOOSE_TIMEOUT_S = 2.0
+CHOOSE_TIMEOUT_S = 2.0
 # How often a stopping replica looks for sessions.
 _DRAIN_STEP_S = 0.1
 
@@ -104,7 +104,7 @@ class SimulatedPool(Generic[R]):
         if not self._serving:
             self._started.clear()
             try:
-                async with asyncio.timeout(_CHOOSE_TIMEOUT_S):
+                async with asyncio.timeout(CHOOSE_TIMEOUT_S):
                     await self._started.wait()
             except TimeoutError:
                 raise Unavailable("no replica is running") from None
