@@ -82,7 +82,11 @@ class _Cluster:
         )
         self._ingresses = [self._ingress() for _ in range(scenario.ingress.replicas)]
         self._scaler = scenario.scaling and Autoscaler(
-            scenario.scaling, scenario.serve, self._drafters, self._verifiers
+            scenario.scaling,
+            scenario.serve,
+            self._drafters,
+            self._verifiers,
+            Random(random.random()),
         )
 
     @classmethod

@@ -26,7 +26,7 @@ class Arrival(NamedTuple):
 
 # One request at once, some, many, one, none: some are enough for a second drafter, not for a second
 # verifier.
-RAMP = (Phase(0.15, 20), Phase(0.7, 30), Phase(2.4, 25), Phase(0.15, 40))
+RAMP = (Phase(0.15, 20), Phase(0.7, 30), Phase(1.6, 25), Phase(0.15, 40))
 
 
 def arrivals(

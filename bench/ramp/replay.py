@@ -91,10 +91,11 @@ def starts_s(recorded: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def scenario_of(recorded: Mapping[str, Any], settle_s: float) -> Scenario:
-    """Return what the recorded application is in the simulator."""
-    cold = starts_s(recorded)
-    [entry] = recorded["configuration"]["applications"]
+def scenario_of(
+    configuration: Mapping[str, Any], cold: Mapping[str, float], settle_s: float
+) -> Scenario:
+    """Return what a Serve file's application is in the simulator, given how long starts take."""
+    [entry] = configuration["applications"]
     args = entry["args"]
     values: dict[str, Any] = {
         "name": "ramp",
@@ -210,7 +211,8 @@ def main(
         arrivals = arrivals_of(recorded)
         last_s = real[-1].at_s if real else 0.0
         settle_s = max(0.0, last_s - arrivals[-1].time_s) + 30
-        scenario, rate = scenario_of(recorded, settle_s), rate_of(recorded)
+        scenario = scenario_of(recorded["configuration"], starts_s(recorded), settle_s)
+        rate = rate_of(recorded)
         real_s = mean([each["seconds"] for each in recorded["answers"]])
     except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, StopIteration) as error:
         raise ConfigError(f"{file}: no recorded ramp: {error!r}", param="file") from None

@@ -35,6 +35,11 @@ class RampPlan:
     seed: int = 1
     rest_s: float = 60.0
 
+    @property
+    def seconds(self) -> float:
+        """How long the load lasts."""
+        return sum(phase.seconds for phase in self.phases)
+
 
 class Answered(NamedTuple):
     """One request: when it was sent, what it took, in seconds, its tokens, or why it has none.

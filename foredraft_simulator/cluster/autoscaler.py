@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from random import Random
 from typing import Any, NamedTuple
 
 from deployments.autoscaling.config import ScalingConfig
@@ -39,11 +41,12 @@ class Reports:
             self._read.append((now, replica.address, replica.engine.stats()))
 
     def push(self, now: float) -> None:
-        """Send the controller what was read."""
+        """Send the controller what was read before now: at a moment of both, Serve sends first."""
         for at, address, stats in self._read:
-            for name, value in stats.items():
-                self._known.setdefault(name, {}).setdefault(address, []).append((at, value))
-        self._read.clear()
+            if at < now:
+                for name, value in stats.items():
+                    self._known.setdefault(name, {}).setdefault(address, []).append((at, value))
+        self._read = [each for each in self._read if each[0] >= now]
         serving = {replica.address for replica in self._pool.serving}
         oldest = now - self._serve.look_back_s
         for by_replica in self._known.values():
@@ -70,8 +73,9 @@ class Autoscaler:
         serve: ServeConfig,
         drafters: SimulatedPool[Any],
         verifiers: SimulatedPool[Any],
+        random: Random,
     ) -> None:
-        self._config, self._serve = config, serve
+        self._config, self._serve, self._random = config, serve, random
         self._pools = {PoolName.DRAFTER: drafters, PoolName.VERIFIER: verifiers}
         self._reports = {name: Reports(pool, serve) for name, pool in self._pools.items()}
         self._drafters = ObservedPool(config.warm_up_s, drafter_signal)
@@ -84,21 +88,12 @@ class Autoscaler:
     async def run(self) -> None:
         """Record, push and decide, each at its own pace."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._recording())
-            tasks.create_task(self._pushing())
+            for reports in self._reports.values():
+                # Replicas report every so many seconds of their own life, not of the load's.
+                since = _now() - self._random.random() * self._serve.push_s
+                tasks.create_task(_every(self._serve.record_s, since, reports.record))
+                tasks.create_task(_every(self._serve.push_s, since, reports.push))
             tasks.create_task(self._deciding())
-
-    async def _recording(self) -> None:
-        while True:
-            await asyncio.sleep(self._serve.record_s)
-            for reports in self._reports.values():
-                reports.record(_now())
-
-    async def _pushing(self) -> None:
-        while True:
-            await asyncio.sleep(self._serve.push_s)
-            for reports in self._reports.values():
-                reports.push(_now())
 
     async def _deciding(self) -> None:
         while True:
@@ -126,6 +121,14 @@ class Autoscaler:
         pool = self._pools[name]
         names = [replica.address for replica in pool.serving]
         return names, self._reports[name].metrics, pool.target, pool.config.bounds
+
+
+async def _every(seconds: float, since: float, act: Callable[[float], None]) -> None:
+    """Act at every multiple of some seconds after a time; until cancelled."""
+    while True:
+        since += seconds
+        await asyncio.sleep(max(0.0, since - _now()))
+        act(since)
 
 
 def _now() -> float:

@@ -26,6 +26,10 @@ class Job(NamedTuple):
     percent: float
 
     def run(self, setting: Setting) -> Run:
+        """Return the run under a setting, as far as it is compared."""
+        return run_of(self.outcome(setting), self.scenario, self.percent)
+
+    def outcome(self, setting: Setting) -> Outcome:
         """Return the run under a setting."""
         scenario = self.scenario
         pools = {
@@ -33,7 +37,7 @@ class Job(NamedTuple):
             for name, bounds in (("drafter", setting.drafters), ("verifier", setting.verifiers))
         }
         changed = scenario.model_copy(update={**pools, "scaling": setting.scaling})
-        return run_of(simulate(changed, self.arrivals, self.seed), self.scenario, self.percent)
+        return simulate(changed, self.arrivals, self.seed)
 
 
 def run_of(outcome: Outcome, scenario: Scenario, percent: float) -> Run:

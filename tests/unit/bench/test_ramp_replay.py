@@ -25,9 +25,8 @@ from bench.ramp.run import Change
 def test_the_recorded_ramp_is_decided_the_same_when_it_is_simulated() -> None:
     recorded = json.loads(RECORDED.read_text())
     real = [Change(**each) for each in recorded["changes"]]
-    outcome = replayed(
-        scenario_of(recorded, 60.0), arrivals_of(recorded), rate_of(recorded), seed=0
-    )
+    scenario = scenario_of(recorded["configuration"], starts_s(recorded), 60.0)
+    outcome = replayed(scenario, arrivals_of(recorded), rate_of(recorded), seed=0)
     assert outcome.errors == 0
     found = compared(real, outcome)
     assert in_order(found), as_markdown(found)
