@@ -136,7 +136,8 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """Return the policies as a table, each cost against that of goodput."""
     own = next(row for row in rows if row.policy == "goodput")
     lines = [
-        "| policy | cost, s: simulated, real | to `goodput` | p99 of a token, ms | changes | same |",
+        "| policy | cost, s: simulated, real | to `goodput` | p99 of a token, ms | changes | same "
+        "|",
         "|---|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
