@@ -64,7 +64,9 @@ class Outcome(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A policy's simulated and real run; how many texts are plain decoding's of how many."""
+    """A policy's simulated and real run; how many texts are plain decoding's of how many, and why
+    others are none.
+    """
 
     policy: PolicyName
     simulated: Outcome
@@ -72,6 +74,7 @@ class Row(NamedTuple):
     identical: int
     requests: int
     changes: Sequence[Step]
+    errors: Sequence[str] = ()
 
 
 def configuration() -> dict[str, Any]:
@@ -186,9 +189,12 @@ def main(
             if only_simulated:
                 continue
             ramp = asyncio.run(measure(read(file), PLAN, lambda line: typer.echo(line, err=True)))
-            requests = len(ramp.answers)
-            made = really(setting, ramp)
-            rows.append(Row(each.policy, says, made, ramp.identical, requests, _steps(ramp)))
+            errors = [one.error for one in ramp.answers if one.error]
+            typer.echo(f"{each.policy}: {_steps(ramp)} {errors}")
+            made, requests = really(setting, ramp), len(ramp.answers)
+            rows.append(
+                Row(each.policy, says, made, ramp.identical, requests, _steps(ramp), errors)
+            )
     if not only_simulated:
         typer.echo(as_markdown(rows))
         write(json_file, {"rows": [row._asdict() for row in rows]})

@@ -130,7 +130,7 @@ def _taken(own: Values, other: Values) -> Values:
     With those nothing else asks for more, where a policy has what does.
     """
     if "busy" in own and "verifiers" in other:
-        never = {"busy": 1.0, "kv": 1.0, "waiting": 32.0}
+        never = {"busy": 1.0, "kv": 1.0, "waiting": 32.0, "drafter_busy": 1.0, "token_s": 0.5}
         other = {
             "least_verifiers": other["verifiers"],
             "least_drafters": other["drafters"],
