@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from foredraft.errors import ForedraftError, from_status
+from foredraft.errors import ForedraftError, from_kind
 from foredraft.types import Committed, Origin, SamplingParams
 
 # A text or its token ids.
@@ -116,4 +116,4 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
     error = body["error"]
     if not isinstance(error, dict):
         raise ForedraftError(str(error))
-    raise from_status("", error["message"], error.get("param"))
+    raise from_kind(error.get("type", ""), error["message"], error.get("param"))

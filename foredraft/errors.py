@@ -125,7 +125,24 @@ _BY_STATUS: Mapping[str, type[ForedraftError]] = {
     )
 }
 
+_BY_KIND: Mapping[str, type[ForedraftError]] = {
+    cls.kind: cls
+    for cls in (
+        InvalidRequest,
+        Unauthenticated,
+        PermissionDenied,
+        Overloaded,
+        Unavailable,
+        DeadlineExceeded,
+    )
+}
+
 
 def from_status(status: str, message: str, param: str | None = None) -> ForedraftError:
     """Return the error that a gRPC status name stands for; an unknown one is the tree's root."""
     return _BY_STATUS.get(status, ForedraftError)(message, param=param)
+
+
+def from_kind(kind: str, message: str, param: str | None = None) -> ForedraftError:
+    """Return the error that an answer's error type stands for; an unknown one is the tree's root."""
+    return _BY_KIND.get(kind, ForedraftError)(message, param=param)

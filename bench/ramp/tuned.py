@@ -127,7 +127,7 @@ def simulated(job: Job, setting: Setting, changes: Sequence[Change]) -> Outcome:
 
 def really(setting: Setting, ramp: Ramp) -> Outcome:
     """Return what a setting came to on a real cluster."""
-    times = [each.seconds / max(1, len(each.tokens)) for each in ramp.answers]
+    times = [each.seconds / len(each.tokens) for each in ramp.answers if each.tokens]
     return Outcome(cost_s(setting, _steps(ramp), PLAN.seconds), percentile(times, 99))
 
 

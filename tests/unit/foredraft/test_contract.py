@@ -47,8 +47,26 @@ def test_an_error_comes_back_from_its_status(cls: type[errors.ForedraftError]) -
     assert (str(back), back.param) == ("why", "field")
 
 
-def test_an_unknown_status_is_the_root() -> None:
+@pytest.mark.parametrize(
+    "cls",
+    [
+        errors.InvalidRequest,
+        errors.Unauthenticated,
+        errors.PermissionDenied,
+        errors.Overloaded,
+        errors.Unavailable,
+        errors.DeadlineExceeded,
+    ],
+)
+def test_an_error_comes_back_from_the_type_in_an_answer(cls: type[errors.ForedraftError]) -> None:
+    back = errors.from_kind(cls.kind, "why", "field")
+    assert type(back) is cls
+    assert (str(back), back.param) == ("why", "field")
+
+
+def test_an_unknown_status_or_type_is_the_root() -> None:
     assert type(errors.from_status("DATA_GONE", "?")) is errors.ForedraftError
+    assert type(errors.from_kind("", "?")) is errors.ForedraftError
 
 
 @given(tokens, tokens)
