@@ -144,5 +144,5 @@ def from_status(status: str, message: str, param: str | None = None) -> Foredraf
 
 
 def from_kind(kind: str, message: str, param: str | None = None) -> ForedraftError:
-    """Return the error that an answer's error type stands for; an unknown one is the tree's root."""
+    """Return the error that an answer's type stands for; an unknown one is the tree's root."""
     return _BY_KIND.get(kind, ForedraftError)(message, param=param)
