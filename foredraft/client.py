@@ -113,7 +113,11 @@ def _checked(body: dict[str, Any]) -> dict[str, Any]:
     """Return the body, or raise its error object's error."""
     if "error" not in body:
         return body
-    error = body["error"]
+    raise failure(body["error"])
+
+
+def failure(error: object) -> ForedraftError:
+    """Return what an answer's error object stands for, or anything else that is in its place."""
     if not isinstance(error, dict):
-        raise ForedraftError(str(error))
-    raise from_kind(error.get("type", ""), error["message"], error.get("param"))
+        return ForedraftError(str(error))
+    return from_kind(error.get("type", ""), error.get("message", ""), error.get("param"))

@@ -34,7 +34,7 @@ from foredraft_simulator.tune.serve_file import written
 from foredraft_simulator.tune.space import POLICIES, PolicyName, Setting
 from foredraft_simulator.tune.tuning import Tuner, base_setting
 
-# A day in three minutes. From the peak on it takes two verifiers, before and after it one.
+# A day in three minutes: its peak takes two verifiers, morning and evening one.
 DAY = (
     Phase(0.2, 40),
     Phase(0.8, 20),
@@ -106,7 +106,7 @@ def cost_s(setting: Setting, steps: Sequence[Step], until_s: float) -> float:
     total = 0.0
     for pool, bounds, price in (
         (PoolName.VERIFIER, setting.verifiers, 1.0),
-        (PoolName.DRAFTER, setting.drafters, _PRICE),
+        (PoolName.DRAFTER, setting.drafters, setting.scaling.goodput.price),
     ):
         at, replicas = 0.0, bounds.initial
         for time_s, name, target in steps:

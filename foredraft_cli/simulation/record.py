@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foredraft.client import completion_body
-from foredraft.errors import ForedraftError, Unavailable, from_status
+from foredraft.client import completion_body, failure
+from foredraft.errors import Unavailable
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import PromptsOption, prompts
 
@@ -104,13 +104,13 @@ async def _request(
     prompt_tokens = 0
     async with http.post(f"{url}/v1/completions", json=body) as response:
         if response.status != 200:
-            raise _failure(await response.json())
+            raise failure((await response.json()).get("error"))
         async for line in response.content:
             if not line.startswith(b"data: ") or line.startswith(b"data: [DONE]"):
                 continue
             chunk = json.loads(line[6:])
             if "error" in chunk:
-                raise _failure(chunk)
+                raise failure(chunk["error"])
             for choice in chunk["choices"]:
                 rounds += choice["rounds"]
                 if first is None and choice["token_ids"]:
@@ -122,10 +122,3 @@ async def _request(
     return recorded_request(
         sent - began, prompt_tokens, temperature, first - sent, ended - sent, rounds
     )
-
-
-def _failure(body: dict[str, Any]) -> ForedraftError:
-    error = body.get("error")
-    if not isinstance(error, dict):
-        return ForedraftError(str(error))
-    return from_status("", error.get("message", ""), error.get("param"))

@@ -20,6 +20,9 @@ from foredraft_simulator.tune.space import (
     with_values,
 )
 
+# What has a policy start replicas, the less of them the higher it is.
+_ASKS_FOR_MORE = frozenset({"busy", "kv", "waiting", "drafter_busy", "token_s"})
+
 Runs = Callable[[Sequence[Setting]], Sequence[Run]]
 
 
@@ -105,7 +108,7 @@ class Tuner:
     ) -> tuple[Trial, ...]:
         parameters = space(policy, self._base)
         own = trials[0].values
-        mixed = [{**own, **_taken(own, each)} for each in others]
+        mixed = [{**own, **_taken(parameters, each)} for each in others]
         tried = [each.values for each in trials]
         fresh = [each for at, each in enumerate(mixed) if each not in [*tried, *mixed[:at]]]
         figures = self._evaluate(policy, parameters, fresh)
@@ -124,13 +127,14 @@ def numbers(base: Setting) -> list[Values]:
     return [{"drafters": drafters, "verifiers": verifiers} for drafters, verifiers in pairs]
 
 
-def _taken(own: Values, other: Values) -> Values:
+def _taken(parameters: Sequence[Parameter], other: Values) -> Values:
     """Return what a policy takes over of another one's values; static numbers are least ones.
 
-    With those nothing else asks for more, where a policy has what does.
+    With those nothing else asks for more, where a policy has what does: it is at its highest.
     """
+    own = {each.name: each.high for each in parameters}
     if "busy" in own and "verifiers" in other:
-        never = {"busy": 1.0, "kv": 1.0, "waiting": 32.0, "drafter_busy": 1.0, "token_s": 0.5}
+        never = {key: own[key] for key in own if key in _ASKS_FOR_MORE}
         other = {
             "least_verifiers": other["verifiers"],
             "least_drafters": other["drafters"],

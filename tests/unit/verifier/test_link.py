@@ -14,8 +14,6 @@ from foredraft.types import Base, ModelInfo, Proposal, SamplingParams
 from verifier_service.drafters import Drafters, Link
 
 OPENED = DraftOpened(ModelInfo(64, 512, "t", "exact", "d"), 8)
-
-
 SOURCE = DraftSource("host:1", DraftOpen("s", (), SamplingParams(), Proposal.TREE, 512))
 
 
