@@ -75,6 +75,11 @@ class DenoisingConfig(StrictModel):
     retry: RetryConfig = Field(
         default=RetryConfig(), description="How to come back after a denoiser is lost."
     )
+    admission_wait_s: float = Field(
+        default=30.0,
+        ge=0,
+        description="Longest wait of a new session for room at a denoiser; then HTTP 429.",
+    )
     open_timeout_s: float = Field(
         default=60.0, gt=0, description="Longest wait for a denoiser that takes the session."
     )
@@ -197,6 +202,12 @@ class OrchestratorConfig(StrictModel):
     )
     verifier_retry: RetryConfig = Field(
         default=RetryConfig(), description="How to continue after a verifier is lost."
+    )
+    admission_wait_s: float = Field(
+        default=30.0,
+        ge=0,
+        description="Longest wait of a new session for room at a verifier, in seconds; then HTTP "
+        "429. 0: none waits.",
     )
     drafter_timeout_s: float = Field(
         default=1.0,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from foredraft.types import NO_PRICE, Price
 from orchestrator.breaker import Breaker
 from orchestrator.length.controllers import DraftLengthController
+from orchestrator.waiting_line import WaitingLine
 
 S = TypeVar("S")
 
@@ -27,12 +28,13 @@ class Traffic:
     """The sessions that run in one orchestrator, and the verifier's newest price.
 
     usual is how many shared the verifier with the sessions that ended last: each one's most, in a
-    fading mean.
+    fading mean. Those in line have no room at a verifier yet.
     """
 
     sessions: int = 0
     price: Price = NO_PRICE
     usual: float = 0.0
+    line: WaitingLine = field(default_factory=WaitingLine)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -54,7 +56,8 @@ class Traffic:
         Requests often come several at once, and the first does not see the others: as many as
         usual are expected, until a verdict has their number.
         """
-        sessions = max(self.sessions, self.price.sessions, round(self.usual))
+        begun = self.sessions - self.line.waiting
+        sessions = max(begun, self.price.sessions, round(self.usual))
         return self.price._replace(sessions=sessions)
 
 

@@ -32,7 +32,8 @@ class GenerationRequest:
     logits (its prompt_len is set by the session); logprobs asks for those of every token, with so
     many of the likeliest ones beside it. The generated text follows grammar, if there is one.
     prompt_logprobs asks for those of the prompt's tokens, too. Only requests of one cache_salt
-    share what their texts have in common. groups are whom its session counts for at a verifier.
+    share what their texts have in common. groups are whom its session counts for at a verifier;
+    where that is full, it waits in the tenant's line if it may.
     With a layout, which any-subset targets read, the prompt is by position, and what is generated
     fills the text's holes from left to right. A diffusion target fills slots by unmasking, else as
     it was configured; block_states asks for the states of its blocks, too.
@@ -51,6 +52,8 @@ class GenerationRequest:
     prompt_logprobs: bool = False
     cache_salt: str = ""
     groups: tuple[str, ...] = ()
+    tenant: str = ""
+    may_wait: bool = True
     layout: Layout | None = None
     unmasking: Unmasking | None = None
     block_states: bool = False

@@ -154,7 +154,10 @@ ROWS = {
         Panel(
             "KV in use",
             "percentunit",
-            {"used": f"{gauge('kv_cache_used_tokens')} / {gauge('kv_cache_tokens')}"},
+            {
+                "used": f"{gauge('kv_cache_used_tokens')} / {gauge('kv_cache_tokens')}",
+                "waited for": f"{gauge('kv_cache_wanted_tokens')} / {gauge('kv_cache_tokens')}",
+            },
         ),
         Panel(
             "KV shared and lost",

@@ -74,8 +74,9 @@ class Rounds:
     def gauges(self) -> dict[str, float]:
         """Return what sessions hold and what was done so far.
 
-        kv_used is what sessions have reserved, of kv_total; kv_shared how many tokens were not
-        read because another session had; all three in tokens. preempted counts sessions that lost
+        kv_used is what sessions have reserved, of kv_total; kv_wanted what one that waits for room
+        needs beside it; kv_shared how many tokens were not read because another session had; all
+        in tokens. preempted counts sessions that lost
         their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
         all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
         bought, and of those kept. price_... are the seconds of the last verdict. A paced
@@ -85,6 +86,7 @@ class Rounds:
         return {
             "sessions": float(kv.sessions),
             "kv_used": float(kv.used_tokens),
+            "kv_wanted": float(kv.wanted_tokens),
             "kv_total": float(kv.total_tokens),
             "kv_shared": float(kv.shared_tokens),
             "preempted": float(self.engine.preempted),

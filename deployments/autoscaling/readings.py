@@ -29,7 +29,7 @@ def verifier_signal(of: Callable[[str], Series]) -> VerifierSignal:
     """Return one verifier's signal, given its series by name; raise LookupError where one lacks."""
     return VerifierSignal(
         busy=last(of("busy")),
-        kv=last(of("kv_used")) / max(last(of("kv_total")), 1.0),
+        kv=(last(of("kv_used")) + last(of("kv_wanted"))) / max(last(of("kv_total")), 1.0),
         sessions=last(of("sessions")),
         waiting=last(of("queue")),
         rounds_s=rate(of("rounds")),

@@ -27,9 +27,9 @@ class DrafterSignal(NamedTuple):
 class VerifierSignal(NamedTuple):
     """One verifier.
 
-    busy and kv are shares of 0 to 1, waiting counts rounds, rounds_s and kept_s are rounds and
-    accepted draft tokens per second, pass_s is the mean time of a pass, 0
-    where it is not known.
+    busy is a share of 0 to 1, and so is kv, but that is above 1 where a session waits for some.
+    waiting counts rounds, rounds_s and kept_s are rounds and accepted draft tokens per second,
+    pass_s is the mean time of a pass, 0 where it is not known.
     """
 
     busy: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 
 from tokenizers import Tokenizer
 
@@ -22,6 +23,7 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.denoised_events import DenoisedEvent, denoise_open, denoised_events
 from orchestrator.ports import DenoiserPort
 from orchestrator.report import PLAIN
+from orchestrator.waiting_line import WaitingLine
 
 
 class DenoisedGenerations:
@@ -46,6 +48,7 @@ class DenoisedGenerations:
         self.stopping = stopping
         self._pool, self._denoisers = pool, denoisers
         self._ended = ended
+        self._line = WaitingLine()
 
     def deltas(
         self, answers: Sequence[Answering], config: OrchestratorConfig
@@ -71,7 +74,8 @@ class DenoisedGenerations:
         unmasking = generation.unmasking or pool.unmasking.rule()
         opened = denoise_open(generation, unmasking, pool.drafts)
 
-        def begin(within_s: float) -> AsyncGenerator[DenoisedEvent | None]:
+        def begin(within_s: float, may_wait: bool) -> AsyncGenerator[DenoisedEvent | None]:
+            wait_s = pool.decoding.admission_wait_s if may_wait else 0.0
             return denoised_events(
                 opened,
                 self._denoisers,
@@ -79,10 +83,12 @@ class DenoisedGenerations:
                 within_s,
                 time.monotonic,
                 config.keepalive_s,
+                partial(self._line.admit, tenant=generation.tenant, wait_s=wait_s),
                 block_states=generation.block_states,
             )
 
         def ended(ended: Ended) -> None:
+            self._line.ended()
             self._ended(len(generation.prompt), ended)
 
         found = deltas(turns.events(begin), self.tokenizer, answer.stops, PLAIN, ended)

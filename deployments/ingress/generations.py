@@ -94,8 +94,8 @@ class Generations:
         generation, arm = answer.generation, self.arms.choose()
         state = self._states.of((arm.name, config.kind(generation.sampling)))
 
-        def begin(within_s: float) -> AsyncGenerator[Event | None]:
-            asked = replace(generation, timeout_s=within_s)
+        def begin(within_s: float, may_wait: bool) -> AsyncGenerator[Event | None]:
+            asked = replace(generation, timeout_s=within_s, may_wait=may_wait)
             ports = arm.drafters, self._verifiers
             quiet_s = config.keepalive_s
             return live_events(asked, *ports, config, time.monotonic, state, quiet_s)

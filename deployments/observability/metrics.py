@@ -114,6 +114,7 @@ _ENGINE = {
 }
 _VERIFIER = {
     "kv_used": _gauge("kv_cache_used_tokens", "KV that sessions have reserved."),
+    "kv_wanted": _gauge("kv_cache_wanted_tokens", "KV that a session which waits for it needs."),
     "kv_total": _gauge("kv_cache_tokens", "KV there is."),
     "kv_shared": _counter("prefix_cache_hits", "Tokens not read, because another session had."),
     "preempted": _counter("num_preemptions", "Sessions that lost their KV to another one."),

@@ -18,6 +18,7 @@ from orchestrator.ports import DenoiserPort
 from orchestrator.report import RoundStats, StatsAccumulator
 from orchestrator.request import BlockEvent, GenerationRequest, StepEvent, Summary
 from orchestrator.session.denoise import DenoiseSession
+from orchestrator.waiting_line import Admit, at_once
 
 DenoisedEvent = Event | BlockEvent
 
@@ -65,6 +66,7 @@ async def denoised_events(
     timeout_s: float | None = None,
     clock: Callable[[], float] = time.monotonic,
     quiet_s: float | None = None,
+    admit: Admit = at_once,
     *,
     block_states: bool = False,
 ) -> AsyncGenerator[DenoisedEvent | None, None]:
@@ -82,7 +84,7 @@ async def denoised_events(
     async def drive() -> None:
         try:
             async with asyncio.timeout(timeout_s):
-                async with aclosing(_events(opened, port, config, clock)) as events:
+                async with aclosing(_events(opened, port, config, clock, admit)) as events:
                     async for event in events:
                         if states or not isinstance(event, BlockEvent):
                             await channel.put(event)
@@ -105,11 +107,12 @@ async def _events(
     port: DenoiserPort,
     config: DenoisingConfig,
     clock: Callable[[], float],
+    admit: Admit,
 ) -> AsyncGenerator[DenoisedEvent, None]:
     session, stats = DenoiseSession(opened), StatsAccumulator()
     started = before = clock()
     compute_us = calls = number = 0
-    async with aclosing(denoise(session, port, config, clock)) as answers:
+    async with aclosing(denoise(session, port, config, clock, admit)) as answers:
         async for tokens, answer in answers:
             compute_us, calls = compute_us + answer.timings.compute_us, calls + answer.calls
             if tokens:

@@ -15,6 +15,7 @@ from orchestrator.drive.attempts import LOST, Attempts
 from orchestrator.drive.closing import BackgroundCloser
 from orchestrator.ports import DenoiserPort, DenoiseStream
 from orchestrator.session.denoise import DenoiseSession
+from orchestrator.waiting_line import Admit, at_once
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ async def denoise(
     port: DenoiserPort,
     config: DenoisingConfig,
     clock: Callable[[], float] = time.monotonic,
+    admit: Admit = at_once,
 ) -> AsyncGenerator[DenoiseEvent, None]:
     """Yield an event for each answer until the session's text has ended.
 
@@ -45,7 +47,7 @@ async def denoise(
         while session.finish is None:
             if not place.is_open:
                 try:
-                    await place.open()
+                    await (place.open() if place.was_open else admit(place.open))
                 except LOST as error:
                     await attempts.not_opened(error)
                     continue

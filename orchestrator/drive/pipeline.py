@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from foredraft.decoding.tree import depths
@@ -152,8 +153,19 @@ class _Run:
         self._lease = lease = LeaseClient(session, config)
         health = DrafterHealth(config.breaker, state, clock)
         self._drafting = Drafting(drafter, session, lease, lengths, config, health, closer, clock)
+        wait_s = config.admission_wait_s if request.may_wait else 0.0
+        self._line = line = state.traffic.line
+        admit = partial(line.admit, tenant=request.tenant, wait_s=wait_s)
         self._verifying = Verifying(
-            verifier, session, lease, config, controller.max_k, mode.self_draft, closer, clock
+            verifier,
+            session,
+            lease,
+            config,
+            controller.max_k,
+            mode.self_draft,
+            closer,
+            admit,
+            clock,
         )
 
     async def drive(self, emit: Emit) -> None:
@@ -182,6 +194,7 @@ class _Run:
             self._drafting.close()
             self._verifying.close()
             await self._closer.wait(self._config.close_timeout_s)
+            self._line.ended()
 
     async def _verifiers_turn(self, emit: Emit) -> _Turn | None:
         """Wait for a round that the verifier leads; None if the next round is not one."""

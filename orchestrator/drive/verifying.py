@@ -22,6 +22,7 @@ from orchestrator.drive.lease import LeaseClient
 from orchestrator.ports import VerifierPort, VerifyStream
 from orchestrator.session.commit import Step
 from orchestrator.session.session import Session
+from orchestrator.waiting_line import Admit
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Verifying:
         max_k: int,
         self_draft: int,
         closer: BackgroundCloser,
+        admit: Admit,
         clock: Callable[[], float],
     ) -> None:
         self._port = port
@@ -47,6 +49,7 @@ class Verifying:
         self._max_k = max_k
         self._self_draft = self_draft
         self._closer = closer
+        self._admit = admit
         self._clock = clock
         self._stream: VerifyStream | None = None
         self._anchored = False
@@ -68,7 +71,10 @@ class Verifying:
         return self._stream.draining or self._session.features_due
 
     async def open(self) -> None:
-        """Open the session; Overloaded is raised at once, a lost replica is retried."""
+        """Open the new session once it is admitted; a lost replica is retried."""
+        await self._admit(self._try_to_open)
+
+    async def _try_to_open(self) -> None:
         attempts = Attempts("verifier", self._config.verifier_retry, self._clock)
         while self._stream is None:
             try:

@@ -50,6 +50,8 @@ class KvBlocks:
         self._allowed = int(pool.total * overcommit)
         self._held: dict[int, _Held] = {}
         self._reserved = 0
+        # Blocks of the session that was refused last because too few were free.
+        self._refused = 0
         self._shares = Shares(share_factor)
         self.shared_tokens = 0
 
@@ -57,6 +59,12 @@ class KvBlocks:
     def used_tokens(self) -> int:
         """Tokens in blocks that are reserved."""
         return self._reserved * self._block_tokens
+
+    @property
+    def wanted_tokens(self) -> int:
+        """What the session refused last needs, in tokens, as long as there is no room for it."""
+        short = self._refused > self._allowed - self._reserved
+        return self._refused * self._block_tokens if short else 0
 
     @property
     def total_tokens(self) -> int:
@@ -92,6 +100,7 @@ class KvBlocks:
         if sessions < 1:
             raise Overloaded(f"the verifier has its {self._max_sessions} sessions")
         if blocks > free:
+            self._refused = blocks
             raise Overloaded(
                 f"the verifier's KV cache has {free * self._block_tokens} tokens left; "
                 f"{tokens} are needed"

@@ -150,18 +150,14 @@ def answers_of(
     request: GenerationFields, prompts: Sequence[Prompt], generations: Decoding
 ) -> list[Answering]:
     """Return what is to be decoded: n answers of each prompt; raise InvalidRequest."""
-    groups = _groups(request.cache_salt or "")
+    tenant = group_of(KEY_NAME.get(), request.cache_salt or "") or ""
+    # Whom the request's sessions count for: itself, and its tenant.
+    groups = (f"request-{uuid.uuid4().hex}", *([tenant] if tenant else ()))
     return [
-        _answering(request, prompt, sample, generations, groups)
+        _answering(request, prompt, sample, generations, groups, tenant)
         for prompt in prompts
         for sample in range(request.candidates)
     ]
-
-
-def _groups(salt: str) -> tuple[str, ...]:
-    """Return whom a request's sessions count for: the request, and its key or else its salt."""
-    tenant = group_of(KEY_NAME.get(), salt)
-    return (f"request-{uuid.uuid4().hex}", *([tenant] if tenant else ()))
 
 
 def _answering(
@@ -170,6 +166,7 @@ def _answering(
     sample: int,
     generations: Decoding,
     groups: tuple[str, ...],
+    tenant: str,
 ) -> Answering:
     target, vocab_size = generations.target, generations.tokenizer.get_vocab_size()
     logits = request.logits()
@@ -197,6 +194,7 @@ def _answering(
         prompt_logprobs=request.with_prompt and request.top_logprobs_asked is not None,
         cache_salt=salt_of(KEY_NAME.get(), request.cache_salt or ""),
         groups=groups,
+        tenant=tenant,
         layout=layout,
         unmasking=request.unmasked_by,
         block_states=request.speculative.detail,

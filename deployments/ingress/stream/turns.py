@@ -10,6 +10,8 @@ from typing import TypeVar
 from foredraft.errors import DeadlineExceeded, Overloaded
 
 T = TypeVar("T")
+# Begins an answer, given how many seconds are left and whether it may wait for room.
+Make = Callable[[float, bool], AsyncGenerator[T]]
 
 # Between two attempts of an answer that waits for other requests' ends.
 _AGAIN_S = 0.25
@@ -24,13 +26,14 @@ class Turns:
         # Answers that run or are about to, and whether one ever ran.
         self._running = 0
         self._began = False
-        self._ended = asyncio.Event()
+        self._change = asyncio.Event()
 
-    async def events(self, make: Callable[[float], AsyncGenerator[T]]) -> AsyncGenerator[T]:
-        """Yield an answer's events; make begins it, given how many seconds are left.
+    async def events(self, make: Make[T]) -> AsyncGenerator[T]:
+        """Yield an answer's events.
 
         An answer that is refused for want of room begins again when another one of the request has
-        ended. Raise Overloaded where none runs and none ever ran, DeadlineExceeded.
+        found some or has ended; while none runs, it may wait behind other requests. Raise
+        Overloaded where none runs and none ever ran, DeadlineExceeded.
         """
         while True:
             try:
@@ -41,15 +44,18 @@ class Turns:
             except _NoRoom as refused:
                 if not self._running and not self._began:
                     raise refused.error from None
-            await self._another_end()
+            await self._room()
 
-    async def _attempt(self, make: Callable[[float], AsyncGenerator[T]]) -> AsyncGenerator[T]:
+    async def _attempt(self, make: Make[T]) -> AsyncGenerator[T]:
+        may_wait = not self._running
         self._running += 1
         admitted = False
         try:
-            async with aclosing(make(self._left())) as events:
+            async with aclosing(make(self._left(), may_wait)) as events:
                 async for event in events:
-                    admitted = self._began = admitted or event is not None
+                    if event is not None and not admitted:
+                        admitted = self._began = True
+                        self._changed()
                     yield event
         except Overloaded as error:
             if admitted:
@@ -58,15 +64,18 @@ class Turns:
         finally:
             self._running -= 1
             if admitted:
-                self._ended.set()
-                self._ended = asyncio.Event()
+                self._changed()
 
-    async def _another_end(self) -> None:
-        """Return when one of the others has ended, or, where none runs, after a while."""
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def _room(self) -> None:
+        """Return when another one has found room or has ended, or, where none runs, soon."""
         try:
             async with asyncio.timeout_at(self._until):
                 if self._running:
-                    await self._ended.wait()
+                    await self._change.wait()
                 else:
                     await asyncio.sleep(_AGAIN_S)
         except TimeoutError:

@@ -63,6 +63,7 @@ def config(**fields: object) -> OrchestratorConfig:
     """Patient about answers, quick about coming back."""
     defaults = OrchestratorConfig(
         draft_deadline_ms=5000,
+        admission_wait_s=0.02,
         breaker=BreakerConfig(cooldown_s=0.002, max_cooldown_s=0.01),
         verifier_retry=RetryConfig(attempts=5, wait_s=0.02, initial_s=0.001, max_s=0.002),
     )

@@ -49,6 +49,7 @@ class Cluster:
         self.verifier: dict[str, float] = {
             "busy": 0.3,
             "kv_used": 10.0,
+            "kv_wanted": 0.0,
             "kv_total": 100.0,
             "sessions": 2.0,
             "queue": 0.0,
@@ -237,7 +238,10 @@ def test_the_mean_time_of_a_pass_is_read_where_passes_are_counted() -> None:
     series = {
         name: [(0.0, 0.0), (10.0, value)]
         for name, value in {"rounds": 50.0, "kept": 0.0, "passes": 20.0, "pass_s": 5.0}.items()
-    } | {name: [(10.0, 1.0)] for name in ("busy", "kv_used", "kv_total", "sessions", "queue")}
+    } | {
+        name: [(10.0, 1.0)]
+        for name in ("busy", "kv_used", "kv_wanted", "kv_total", "sessions", "queue")
+    }
     assert verifier_signal(series.__getitem__).pass_s == 0.25
     del series["pass_s"]
     assert verifier_signal(series.__getitem__).pass_s == 0.0

@@ -59,14 +59,35 @@ async def test_a_request_that_finds_no_room_at_all_is_refused_with_a_time_to_com
     assert not verifier.live
 
 
+async def test_the_first_answer_waits_for_other_requests_and_the_others_follow_it() -> None:
+    verifier = ScriptedVerifier()
+    room, together = Room(verifier, 0), list[int]()
+
+    async def slow(_: int) -> None:
+        await asyncio.sleep(0.01)
+        together.append(len(verifier.live))
+
+    verifier.before = slow
+    made = generations(verifier)
+    made.config = config(admission_wait_s=5.0)
+    asked = {"prompt": PROMPT, "max_tokens": 60, "n": 3}
+    async with served(made) as url:
+        answer = asyncio.create_task(post(url, asked))
+        await asyncio.sleep(0.05)
+        assert not answer.done() and not together
+        room.places = 3
+        status, _ = await answer
+    assert (status, max(together)) == (200, 3)
+
+
 async def test_what_waits_ends_with_the_requests_one_deadline() -> None:
     never = asyncio.Event()
 
-    async def forever(within_s: float) -> AsyncGenerator[int]:
+    async def forever(within_s: float, may_wait: bool) -> AsyncGenerator[int]:
         yield 1
         await never.wait()
 
-    async def refused(within_s: float) -> AsyncGenerator[int]:
+    async def refused(within_s: float, may_wait: bool) -> AsyncGenerator[int]:
         raise Overloaded("no room")
         yield 1
 

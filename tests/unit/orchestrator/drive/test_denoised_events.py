@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from foredraft.denoising import Dynamic, Static
-from foredraft.errors import DeadlineExceeded, InvalidRequest
+from foredraft.denoising import DenoiseOpen, Dynamic, Static
+from foredraft.errors import DeadlineExceeded, InvalidRequest, Overloaded
 from foredraft.layout import Layout
 from foredraft.types import FinishReason, Grammar, GrammarKind, LogitsParams, SamplingParams
 from orchestrator.config import DenoisingConfig
 from orchestrator.drive.denoised_events import denoise_open, denoised_events
+from orchestrator.ports import DenoiseStream
 from orchestrator.request import GenerationRequest, StepEvent, Summary
+from orchestrator.waiting_line import WaitingLine
 from tests.support.denoiser.paged import InProcess, opening
 
 REQUEST = GenerationRequest("s", (1, 0), SamplingParams(1.0, seed=3), 9, (2,))
@@ -46,6 +49,26 @@ async def test_a_deadline_and_a_reader_that_leaves_end_the_session() -> None:
     await anext(events)
     await events.aclose()
     assert port.closed == 1 and not port.engine.kv.used_tokens
+
+
+async def test_a_new_session_waits_for_room_where_it_may() -> None:
+    port, line, full = InProcess(), WaitingLine(), True
+    opens = port.open
+
+    async def open_(request: DenoiseOpen) -> DenoiseStream:
+        if full:
+            raise Overloaded("no room")
+        return await opens(request)
+
+    port.open = open_
+    with pytest.raises(Overloaded):
+        await anext(denoised_events(opening(), port, CONFIG))
+    admit = partial(line.admit, tenant="", wait_s=5.0)
+    events = denoised_events(opening(), port, CONFIG, admit=admit, quiet_s=0.02)
+    assert await anext(events) is None and line.waiting == 1
+    full = False
+    found = [event async for event in events]
+    assert isinstance(found[-1], Summary) and not line.waiting
 
 
 async def test_a_quiet_session_gives_signs_of_life() -> None:

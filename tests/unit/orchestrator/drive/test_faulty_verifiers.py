@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from foredraft.errors import (
     Overloaded,
     Unavailable,
 )
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from tests.support.orchestrator.peers import (
     MODEL,
@@ -18,6 +20,7 @@ from tests.support.orchestrator.peers import (
     Collected,
     ScriptedDrafter,
     ScriptedVerifier,
+    config,
     plain,
     request,
 )
@@ -109,16 +112,42 @@ async def test_numbers_that_are_not_finite_end_the_request_after_the_retries() -
         await run(request(), ScriptedDrafter(), verifier)
 
 
-async def test_a_full_verifier_refuses_at_once_but_not_a_request_that_was_admitted() -> None:
+async def test_a_full_verifier_refuses_what_may_not_wait_and_later_what_may() -> None:
     async def full(opens: int) -> None:
         raise Overloaded("no room")
 
     verifier = ScriptedVerifier()
     verifier.opening = full
     with pytest.raises(Overloaded):
-        await run(request(), ScriptedDrafter(), verifier)
+        await run(replace(request(), may_wait=False), ScriptedDrafter(), verifier)
     assert len(verifier.opens) == 1
+    with pytest.raises(Overloaded):
+        await run(request(), ScriptedDrafter(), verifier)
+    assert len(verifier.opens) > 2
 
+
+async def test_a_request_waits_for_the_end_of_another() -> None:
+    verifier, state = ScriptedVerifier(), ControllerState()
+
+    async def one_at_a_time(opens: int) -> None:
+        if verifier.live:
+            raise Overloaded("no room")
+
+    verifier.opening = one_at_a_time
+    patient = config(admission_wait_s=5.0)
+
+    async def text(number: int) -> tuple[int, ...]:
+        asked, got = replace(request(), session_id=str(number)), Collected()
+        async for event in generate(asked, ScriptedDrafter(), verifier, patient, state=state):
+            got.add(event)
+        return got.tokens
+
+    first, *others = await asyncio.gather(*map(text, range(4)))
+    assert others == [first] * 3
+    assert not state.traffic.sessions and not state.traffic.line.waiting
+
+
+async def test_a_request_that_was_admitted_waits_for_another_verifier() -> None:
     async def full_for_a_while(opens: int) -> None:
         if opens in (2, 3):
             raise Overloaded("no room")

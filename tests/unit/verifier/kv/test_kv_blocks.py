@@ -102,6 +102,21 @@ def test_a_reservation_is_refused_before_anything_is_taken() -> None:
     assert (kv.used_tokens, kv.sessions, pool.available) == (20, 1, 8)
 
 
+def test_what_a_refused_session_needs_is_wanted_until_there_is_room() -> None:
+    _, kv = blocks(sessions=8)
+    kv.reserve(1, 20)
+    kv.reserve(2, 8)
+    assert kv.wanted_tokens == 0
+    with pytest.raises(Overloaded):
+        kv.reserve(3, 10)
+    assert kv.wanted_tokens == 12
+    # It is refused again, and then something else finds room: it still wants as much.
+    kv.reserve(4, 4)
+    assert kv.wanted_tokens == 12
+    kv.release(1)
+    assert kv.wanted_tokens == 0
+
+
 def test_one_request_never_takes_what_others_need() -> None:
     """At a factor of 3 a group that is alone gets three quarters, of the KV and of the sessions."""
     _, kv = blocks(total=32, sessions=8)
