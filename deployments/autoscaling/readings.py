@@ -21,7 +21,10 @@ Metrics = Mapping[str, Mapping[str, Series]]
 def drafter_signal(of: Callable[[str], Series]) -> DrafterSignal:
     """Return one drafter's signal, given its series by name; raise LookupError where one lacks."""
     return DrafterSignal(
-        busy=last(of("busy")), drafts_s=rate(of("blocks")), wait_s=1e-3 * last(of("queue_wait_ms"))
+        busy=last(of("busy")),
+        drafts_s=rate(of("blocks")),
+        draft_s=_mean_s(of, "busy_s", "blocks"),
+        wait_s=1e-3 * last(of("queue_wait_ms")),
     )
 
 
@@ -34,7 +37,7 @@ def verifier_signal(of: Callable[[str], Series]) -> VerifierSignal:
         waiting=last(of("queue")),
         rounds_s=rate(of("rounds")),
         kept_s=rate(of("kept")),
-        pass_s=_mean_pass_s(of),
+        pass_s=_mean_s(of, "pass_s", "passes"),
     )
 
 
@@ -66,11 +69,11 @@ def rate(series: Series) -> float:
     return max(0.0, high - low) / (ended - began) if ended > began else 0.0
 
 
-def _mean_pass_s(of: Callable[[str], Series]) -> float:
-    """Return the mean time of recent passes, 0 where there were none or they are not counted."""
+def _mean_s(of: Callable[[str], Series], seconds: str, number: str) -> float:
+    """Return the mean time of recent ones, 0 where there were none or they are not counted."""
     try:
-        passes_s = rate(of("passes"))
-        return rate(of("pass_s")) / passes_s if passes_s else 0.0
+        each_s = rate(of(number))
+        return rate(of(seconds)) / each_s if each_s else 0.0
     except LookupError:
         return 0.0
 

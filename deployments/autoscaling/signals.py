@@ -17,10 +17,15 @@ class PoolName(StrEnum):
 
 
 class DrafterSignal(NamedTuple):
-    """One drafter: its engine's share of busy time, drafts per second, and their mean wait."""
+    """One drafter.
+
+    busy is a share of 0 to 1, drafts_s drafts per second, draft_s the busy time that one takes, 0
+    where it is not known, wait_s their mean wait.
+    """
 
     busy: float
     drafts_s: float
+    draft_s: float = 0.0
     wait_s: float = 0.0
 
 

@@ -6,14 +6,19 @@ from collections import deque
 
 
 class BusyMeter:
-    """Busy time over a sliding window, in whole seconds of the clock; time is an argument."""
+    """Busy time over a sliding window, in whole seconds of the clock; time is an argument.
+
+    total_s is all of it.
+    """
 
     def __init__(self, window_s: int = 5) -> None:
         self._seconds: deque[tuple[int, float]] = deque(maxlen=window_s + 1)
         self._window_s = window_s
+        self.total_s = 0.0
 
     def add(self, started: float, ended: float) -> None:
         """Count [started, ended) as busy, in the second in which it ended."""
+        self.total_s += ended - started
         second = int(ended)
         if self._seconds and self._seconds[-1][0] == second:
             self._seconds[-1] = (second, self._seconds[-1][1] + ended - started)

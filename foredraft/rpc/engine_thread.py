@@ -99,12 +99,13 @@ class EngineThread(Generic[E]):
     def stats(self) -> dict[str, float]:
         """Return the load: what autoscaling, metrics and /health look at.
 
-        busy is the thread's share of the last seconds, queue the requests that wait, sessions the
-        engine's; the others are of this engine alone.
+        busy is the thread's share of the last seconds, busy_s all its busy time, queue the requests
+        that wait, sessions the engine's; the others are of this engine alone.
         """
         gauges = {} if self._engine is None else self._engine.gauges()
         busy = self._busy.fraction(time.monotonic())
-        return {"busy": busy, "queue": float(self.waiting), **gauges}
+        queue = float(self.waiting)
+        return {"busy": busy, "busy_s": self._busy.total_s, "queue": queue, **gauges}
 
     def call(self, run: Callable[[E], T]) -> asyncio.Future[T]:
         """Run run(engine) in the thread, between two steps; the future gets what it returns."""

@@ -82,7 +82,8 @@ class VirtualEngine(Generic[E]):
     def stats(self) -> dict[str, float]:
         """Return the load, as a replica reports it."""
         busy = self._busy.fraction(self._loop.time())
-        return {"busy": busy, "queue": float(self.waiting), **self.engine.gauges()}
+        queue, gauges = float(self.waiting), self.engine.gauges()
+        return {"busy": busy, "busy_s": self._busy.total_s, "queue": queue, **gauges}
 
     def stall(self, seconds: float) -> None:
         """Let the next step take so much longer."""

@@ -100,7 +100,7 @@ class Goodput:
     def _seen(self, state: Seen, signals: Signals) -> Seen:
         """Take in what drafts were worth and how fast they were made."""
         drafts_s = sum(one.drafts_s for one in signals.drafters.replicas)
-        busy = sum(one.busy for one in signals.drafters.replicas)
+        busy = sum(one.drafts_s * one.draft_s for one in signals.drafters.replicas)
         if drafts_s <= 0 or busy <= 0:
             return state
         kept = sum(one.kept_s for one in signals.verifiers.replicas) / drafts_s

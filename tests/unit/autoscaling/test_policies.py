@@ -51,7 +51,8 @@ class Load:
             self.pass_s,
         )
         each = self.verifiers * drafts_s / max(self.drafters, 1)
-        drafter = DrafterSignal(self.drafter_busy, each)
+        draft_s = self.drafter_busy / each if each else 0.0
+        drafter = DrafterSignal(self.drafter_busy, each, draft_s)
         return Signals(
             self.now,
             Pool((drafter,) * self.drafters, self.drafters, 0, 4),
@@ -62,6 +63,19 @@ class Load:
 def wishes(policy, load):
     found = policy.step(policy.initial, load.signals())[1]
     return {pool: wish.replicas for pool, wish in found.items()}
+
+
+def test_the_speed_of_a_drafter_is_that_of_the_time_in_which_it_drafted() -> None:
+    """Rates look back further than the busy share, which falls first when the load does."""
+    policy = Goodput(GoodputConfig(drafts_s=50.0))
+    state = policy.initial
+    falling = Load(drafter_busy=0.4).signals()
+    [drafter] = falling.drafters.replicas
+    late = drafter._replace(busy=0.1)
+    falling = falling._replace(drafters=falling.drafters._replace(replicas=(late,)))
+    for _ in range(40):
+        state, _ = policy.step(state, falling)
+    assert state.drafts_s == pytest.approx(100)
 
 
 def test_static_wishes_for_the_same_always() -> None:
@@ -114,7 +128,7 @@ def test_goodput_buys_what_is_worth_its_price(load: Load, drafters: int) -> None
 def test_drafts_that_nearly_stopped_are_not_worth_all_that_was_accepted() -> None:
     """The n-grams' tokens are accepted, too: of one draft in a hundred rounds little is learnt."""
     policy, signals = Goodput(GoodputConfig()), Load(rounds_s=100, kept=2.0).signals()
-    rare = signals.drafters._replace(replicas=(DrafterSignal(0.05, 1.0),))
+    rare = signals.drafters._replace(replicas=(DrafterSignal(0.05, 1.0, 0.05),))
     state = policy.initial
     for _ in range(5):
         state, _ = policy.step(state, signals._replace(drafters=rare))

@@ -54,7 +54,7 @@ class Cluster:
             "sessions": 2.0,
             "queue": 0.0,
         }
-        self.rates = {"blocks": 20.0, "rounds": 20.0, "kept": 40.0}
+        self.rates = {"blocks": 20.0, "busy_s": 0.3, "rounds": 20.0, "kept": 40.0}
 
     def context(self, name: str) -> AutoscalingContext:
         replicas = [ReplicaID(f"{name}{i}", IDS[name]) for i in range(self.targets[name])]
@@ -64,7 +64,7 @@ class Cluster:
             if "busy" in gauges:
                 # One load, whoever carries it.
                 gauges["busy"] = min(1.0, gauges["busy"] / max(1, len(replicas)))
-            counters = ("blocks",) if name == "drafter" else ("rounds", "kept")
+            counters = ("blocks", "busy_s") if name == "drafter" else ("rounds", "kept")
             found = {
                 key: {each: [TimeStampedValue(self.now, value)] for each in replicas}
                 for key, value in gauges.items()

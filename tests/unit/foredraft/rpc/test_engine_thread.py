@@ -84,7 +84,7 @@ async def test_what_waits_shares_a_step() -> None:
         first = ask(thread, "a")
         await asyncio.to_thread(engine.inside.wait, 10)
         others = [ask(thread, text) for text in "bcd"]
-        assert thread.stats() == {"busy": thread.stats()["busy"], "queue": 4.0, "sessions": 0.0}
+        assert {"queue": 4.0, "sessions": 0.0}.items() <= thread.stats().items()
         engine.gate.set()
         assert await asyncio.gather(first, *others) == ["a", "b", "c", "d"]
         assert engine.steps[0] + sum(engine.steps[1:]) == 4

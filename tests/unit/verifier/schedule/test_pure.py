@@ -106,3 +106,4 @@ def test_busy_is_a_share_of_the_last_seconds():
         meter.add(second + 0.25, second + 0.75)
     assert meter.fraction(110.0) == pytest.approx(0.5)
     assert meter.fraction(200.0) == 0
+    assert meter.total_s == pytest.approx(5)
