@@ -77,7 +77,7 @@ class _Cluster:
             "verifier",
             verifier,
             scenario.serve,
-            VerifierMaker(verifier, self._drafter),
+            VerifierMaker(verifier, lambda host: partial(self._drafter, host=host)),
             Random(random.random()),
         )
         self._ingresses = [self._ingress() for _ in range(scenario.ingress.replicas)]
@@ -97,9 +97,8 @@ class _Cluster:
         requests, seconds = await cluster._run()
         return cluster._outcome(requests, seconds, time.perf_counter() - began)
 
-    def _drafter(self, address: str, host: Host | None = None) -> SimulatedDrafterClient:
-        replica = self._drafters.find(address)
-        return SimulatedDrafterClient(replica, self._to_drafters, host or Host(0.0))
+    def _drafter(self, address: str, host: Host) -> SimulatedDrafterClient:
+        return SimulatedDrafterClient(self._drafters.find(address), self._to_drafters, host)
 
     def _ingress(self) -> SimulatedIngress:
         scenario, clock = self._scenario, self._loop.time

@@ -56,8 +56,9 @@ def _one_by_one(count: int, every_s: float) -> list[Arrival]:
 
 
 def _at_once(count: int, slowdown: float = SLOWDOWN) -> list[Arrival]:
-    # Long enough that what is learnt at first is the smaller part.
-    return [Arrival(1e-3 * slowdown * number, 64, 64) for number in range(count)]
+    # Long enough that what is learnt at first is the smaller part; never just at the end of a pass
+    # of 6 ms, where a moment decides whether the next one has the request.
+    return [Arrival(0.7e-3 * slowdown * number, 64, 64) for number in range(count)]
 
 
 _RAMP = shaped(
@@ -73,7 +74,7 @@ _NOT_AHEAD = {"run_ahead_min_hit_rate": 1.0}
 CALIBRATION = (
     Case("plain, one session", _scenario(speculate=False), _one_by_one(2, 8.0)),
     Case("plain, 24 sessions", _scenario(speculate=False), _at_once(24)),
-    Case("24 sessions", _scenario(), _at_once(24)),
+    Case("48 sessions", _scenario(), _at_once(48)),
 )
 
 
@@ -83,15 +84,15 @@ def _orchestrator(**changes: Any) -> dict[str, Any]:
 
 CASES = (
     *CALIBRATION,
-    Case("one session", _scenario(), _one_by_one(4, 4.0)),
-    Case("48 sessions", _scenario(), _at_once(48)),
+    Case("one session", _scenario(), _one_by_one(4, 6.0)),
+    Case("24 sessions", _scenario(), _at_once(24)),
     Case("plain, ramp", _scenario(speculate=False), _RAMP),
     Case("ramp", _scenario(), _RAMP),
-    Case("one session, 2 ms to the drafter", _scenario(drafter=_FAR), _one_by_one(4, 4.0)),
+    Case("one session, 2 ms to the drafter", _scenario(drafter=_FAR), _one_by_one(4, 6.0)),
     Case(
         "one session, 2 ms to the drafter, nothing drafted ahead",
         _scenario(drafter=_FAR, orchestrator=_orchestrator(**_NOT_AHEAD)),
-        _one_by_one(4, 4.0),
+        _one_by_one(4, 6.0),
     ),
     Case("two verifiers, 24 sessions", _scenario(verifier={"replicas": 2}), _at_once(24)),
     Case(

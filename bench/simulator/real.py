@@ -111,7 +111,7 @@ async def _services(
     try:
         for _ in range(scenario.drafter.replicas):
             services.drafters.append(await _drafter(maker))
-        verifiers = VerifierMaker(config, connect)
+        verifiers = VerifierMaker(config, lambda _: connect)
         for _ in range(config.replicas):
             runner = Runner(partial(verifiers.engine, time.perf_counter, time.sleep))
             services.verifiers.append(

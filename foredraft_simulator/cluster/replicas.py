@@ -16,6 +16,7 @@ from foredraft_simulator.models.target import SimulatedTarget, chosen
 from foredraft_simulator.models.texts import INFO
 from foredraft_simulator.scenario.pools import DrafterPoolConfig, VerifierPoolConfig
 from foredraft_simulator.services.drafters import DrafterReplica
+from foredraft_simulator.services.link import Host
 from foredraft_simulator.services.verifiers import VerifierReplica
 from foredraft_simulator.virtual.clock import EngineClock
 from foredraft_simulator.virtual.engine import VirtualEngine
@@ -50,7 +51,8 @@ class DrafterMaker:
         clock = EngineClock(asyncio.get_running_loop().time)
         proposals = Proposals(self.engine(clock.spend), clock.now)
         virtual = VirtualEngine("drafter", proposals, clock, self._config.host_s)
-        return DrafterReplica(address, virtual, self._config.max_queue)
+        host = Host(self._config.message_s)
+        return DrafterReplica(address, virtual, host, self._config.max_queue)
 
     def engine(self, spend: Spend) -> DrafterEngine:
         """Return a drafter's engine, whose passes spend their time."""
@@ -76,9 +78,9 @@ class DrafterMaker:
 
 
 class VerifierMaker:
-    """Makes verifiers; connect makes a client of a drafter's address."""
+    """Makes verifiers; connect has a verifier's host connect to drafters."""
 
-    def __init__(self, config: VerifierPoolConfig, connect: Connect) -> None:
+    def __init__(self, config: VerifierPoolConfig, connect: Callable[[Host], Connect]) -> None:
         self._config, self._connect = config, connect
         self._costs = _costs(config)
 
@@ -88,8 +90,9 @@ class VerifierMaker:
         clock = EngineClock(asyncio.get_running_loop().time)
         rounds = Rounds(self.engine(clock.now, clock.spend))
         virtual = VirtualEngine("verifier", rounds, clock, config.host_s)
-        drafters = Drafters(self._connect if config.leads_rounds else None)
-        return VerifierReplica(address, virtual, drafters)
+        host = Host(config.message_s)
+        drafters = Drafters(self._connect(host) if config.leads_rounds else None)
+        return VerifierReplica(address, virtual, host, drafters)
 
     def engine(self, clock: Callable[[], float], spend: Spend) -> VerifierEngine:
         """Return a verifier's engine, whose passes spend their time on a clock."""

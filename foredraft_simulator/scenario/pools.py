@@ -51,6 +51,11 @@ class PoolConfig(StrictModel):
     host_session_s: float = Field(
         default=0.0, ge=0, description="What each session in a pass adds to that, in seconds."
     )
+    message_s: float = Field(
+        default=0.0,
+        ge=0,
+        description="Time in which a replica handles one message; it does one at a time.",
+    )
 
     def pass_s(self, work: Work) -> float:
         """Return what a pass takes, and what the host's code adds for its sessions."""

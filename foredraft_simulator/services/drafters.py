@@ -16,8 +16,10 @@ from foredraft_simulator.virtual.engine import VirtualEngine
 class DrafterReplica:
     """One drafter; draining is set once it is to stop."""
 
-    def __init__(self, address: str, engine: VirtualEngine[Proposals], max_queue: int) -> None:
-        self.address, self.engine = address, engine
+    def __init__(
+        self, address: str, engine: VirtualEngine[Proposals], host: Host, max_queue: int
+    ) -> None:
+        self.address, self.engine, self.host = address, engine, host
         self._max_queue = max_queue
         self.draining = False
 
@@ -118,10 +120,11 @@ class SimulatedDrafterClient:
 
     async def open(self, request: DraftOpen) -> SimulatedDraftStream:
         """Open a session; raise Unavailable where the replica is gone."""
-        there, back = Channel(self._network), Channel(self._network, self._host)
         if self._replica is None or self._replica.engine.lost:
-            await there.cross()
+            await Channel(self._network).cross()
             raise Unavailable("no drafter at this address")
+        there = Channel(self._network, self._replica.host)
+        back = Channel(self._network, self._host)
         stream = SimulatedDraftStream(self._replica, there, back, self._streams.discard)
         await stream.start(request)
         self._streams.add(stream)

@@ -20,8 +20,10 @@ from verifier_service.runner import Rounds
 class VerifierReplica:
     """One verifier; draining is set once it is to stop."""
 
-    def __init__(self, address: str, engine: VirtualEngine[Rounds], drafters: Drafters) -> None:
-        self.address, self.engine, self.drafters = address, engine, drafters
+    def __init__(
+        self, address: str, engine: VirtualEngine[Rounds], host: Host, drafters: Drafters
+    ) -> None:
+        self.address, self.engine, self.host, self.drafters = address, engine, host, drafters
         self.draining = False
 
     @property
@@ -153,10 +155,11 @@ class SimulatedVerifierClient:
 
     async def open(self, request: VerifyOpen) -> SimulatedVerifyStream:
         """Open a session; raise Unavailable where the replica is gone."""
-        there, back = Channel(self._network), Channel(self._network, self._host)
         if self._replica is None or self._replica.engine.lost:
-            await there.cross()
+            await Channel(self._network).cross()
             raise Unavailable("no verifier at this address")
+        there = Channel(self._network, self._replica.host)
+        back = Channel(self._network, self._host)
         stream = SimulatedVerifyStream(self._replica, there, back, self._streams.discard)
         await stream.start(request)
         self._streams.add(stream)

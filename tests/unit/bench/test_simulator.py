@@ -35,9 +35,11 @@ def test_the_table_says_how_far_the_worst_case_is_off() -> None:
 
 def test_what_a_machine_adds_is_added_to_what_a_case_has() -> None:
     far = next(case for case in CASES if "2 ms" in case.name)
-    both = on(Machine(0.5, 1.0, 0.2), far.scenario)
+    both = on(Machine(0.5, 1.0, 0.2, 0.1), far.scenario)
     assert both.drafter.link.delay_ms == far.scenario.drafter.link.delay_ms + 0.5
     assert (both.verifier.host_s, both.verifier.host_session_s) == (0.001, 0.0002)
+    parts = (both.ingress, both.drafter, both.verifier)
+    assert [part.message_s for part in parts] == [0.0001] * 3
 
 
 def test_calibration_is_by_the_first_cases() -> None:

@@ -28,14 +28,15 @@ def network(**link: Any) -> Network:
     return Network(LinkConfig(**{"delay_ms": 1000, **link}), Random(1))
 
 
-def client(pool: str) -> tuple[Any, Any, Any]:
+def client(pool: str, **changes: Any) -> tuple[Any, Any, Any]:
     """Return a replica, a client a second away, and what opens a session."""
+    config = getattr(CONFIG, pool).model_copy(update=changes)
     if pool == "drafter":
-        drafter = DrafterMaker(CONFIG.drafter, CONFIG.acceptance.acceptance(0), [4])("d:1")
+        drafter = DrafterMaker(config, CONFIG.acceptance.acceptance(0), [4])("d:1")
         opening = DraftOpen("0", prompt(0, 4), GREEDY, Proposal.COUPLED, 100)
         return drafter, SimulatedDrafterClient(drafter, network()), opening
     no_drafters: Any = None
-    verifier = VerifierMaker(CONFIG.verifier, no_drafters)("v:1")
+    verifier = VerifierMaker(config, lambda _: no_drafters)("v:1")
     opened = VerifyOpen("0", prompt(0, 4), GREEDY, 10, 4)
     return verifier, SimulatedVerifierClient(verifier, network()), opened
 
@@ -64,6 +65,22 @@ def test_what_waits_at_a_replica_that_is_lost_fails(pool: str) -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("pool", ["drafter", "verifier"])
+def test_a_replica_handles_one_message_at_a_time(pool: str) -> None:
+    async def main() -> list[float]:
+        _, there, opening = client(pool, message_s=0.25)
+        took = []
+
+        async def one() -> None:
+            await there.open(opening)
+            took.append(asyncio.get_running_loop().time())
+
+        await asyncio.gather(*(one() for _ in range(3)))
+        return took
+
+    assert run_virtual(main()) == pytest.approx([2.25, 2.5, 2.75])
 
 
 def test_messages_never_overtake_each_other() -> None:
