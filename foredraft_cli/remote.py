@@ -9,7 +9,8 @@ from typing import Annotated, Any, NamedTuple
 import aiohttp
 import typer
 
-from foredraft.errors import Unavailable, from_status
+from foredraft.client import failure
+from foredraft.errors import ForedraftError, Unavailable
 
 URL = "http://127.0.0.1:8000"
 UrlArgument = Annotated[str, typer.Argument(help="Where the server answers.")]
@@ -29,11 +30,17 @@ class Reply(NamedTuple):
     body: Any
 
     @property
-    def error(self) -> str:
-        """The message of the body's error, else the status."""
+    def failure(self) -> ForedraftError:
+        """The body's error, else one that names the status."""
         error = self.body.get("error") if isinstance(self.body, dict) else None
-        message = error.get("message") if isinstance(error, dict) else None
-        return str(message or f"HTTP {self.status}")
+        if isinstance(error, dict) and error.get("message"):
+            return failure(error)
+        return ForedraftError(f"HTTP {self.status}")
+
+    @property
+    def error(self) -> str:
+        """The failure's message."""
+        return str(self.failure)
 
 
 class Server:
@@ -68,12 +75,12 @@ class Server:
         try:
             async with self._http.post(self.url + path, json={**body, "stream": True}) as answer:
                 if answer.status != 200:
-                    raise from_status("", Reply(answer.status, await _json(answer)).error)
+                    raise Reply(answer.status, await _json(answer)).failure
                 async for line in answer.content:
                     if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
                         chunk = json.loads(line[6:])
                         if "error" in chunk:
-                            raise from_status("", Reply(200, chunk).error)
+                            raise Reply(200, chunk).failure
                         yield chunk
         except aiohttp.ClientError as error:
             raise Unavailable(f"no answer from {self.url}: {error}") from None
