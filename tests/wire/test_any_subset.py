@@ -14,6 +14,8 @@ from foredraft.errors import Overloaded, Unavailable
 from foredraft.layout import Layout
 from foredraft.messages import VerifyOpen
 from foredraft.types import SamplingParams
+from orchestrator.config import OrchestratorConfig
+from orchestrator.controller_state import ControllerState
 from orchestrator.drive.pipeline import generate
 from orchestrator.ports import VerifyStream
 from orchestrator.request import GenerationRequest, StepEvent
@@ -79,13 +81,18 @@ async def replicas(folder: Path, count: int, max_sessions: int = 8) -> AsyncIter
 
 
 async def text(
-    verifier: Replicas, request: GenerationRequest, lost_after: int | None = None
+    verifier: Replicas,
+    request: GenerationRequest,
+    lost_after: int | None = None,
+    settings: OrchestratorConfig = SETTINGS,
+    state: ControllerState | None = None,
 ) -> tuple[tuple[int, ...], int]:
     """The tokens and the moves of a request whose verifier is lost after so many events."""
     tokens: list[int] = []
     events = moves = 0
     async with asyncio.timeout(DEADLINE_S):
-        async for event in generate(request, ScriptedDrafter(), verifier, SETTINGS):
+        found = generate(request, ScriptedDrafter(), verifier, settings, state=state)
+        async for event in found:
             if isinstance(event, StepEvent):
                 tokens += [each.token for each in event.tokens]
                 events += 1
@@ -130,6 +137,21 @@ async def test_a_full_verifier_refuses_and_takes_the_next_one(folder: Path) -> N
         await held.aclose()
         await eventually(lambda: server.stats()["sessions"] == 0)
         assert (await text(verifier, infill(0.8)))[0] == plain
+
+
+async def test_requests_that_wait_for_a_full_verifier_write_what_each_writes_alone(
+    folder: Path,
+) -> None:
+    async with replicas(folder, 1, max_sessions=1) as verifier:
+        requests = [replace(infill(0.8), session_id=str(number)) for number in range(5)]
+        alone = await text(verifier, requests[0])
+        patient, state = SETTINGS.model_copy(update={"admission_wait_s": 30.0}), ControllerState()
+        found = await asyncio.gather(
+            *(text(verifier, each, settings=patient, state=state) for each in requests)
+        )
+        assert found == [alone] * 5
+        [server] = verifier.servers
+        assert server.stats()["preempted"] == 0 and not state.traffic.line.waiting
 
 
 async def test_many_at_once_write_what_each_writes_alone(folder: Path) -> None:
