@@ -105,7 +105,7 @@ def replicas() -> list[Point]:
             at_once(4 * count, 32),
         )
         for drafted in (False, True)
-        for count in (1, 4, 16, 64, 256, 1024)
+        for count in (1, 4, 16, 64, 256, 1024, 8192)
     ]
 
 
