@@ -23,7 +23,7 @@ from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.simulate import simulate
 
 # Each case is run with each: which sessions happen to draft at once moves a run's means by a fifth.
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (1, 2, 3)
 
 
 class Figures(NamedTuple):

@@ -155,9 +155,8 @@ def _starts(
     if policy == "goodput":
         own["token_s"] = min(0.5, max(0.005, limits.tpot_s))
     by_kv = own | {"busy": 1.0, "kv": 0.5, "up_hold_s": 2.0}
-    # For as short as they are needed, by KV alone; as few as the limits may allow.
+    # For as short as they are needed, by KV alone, with more or less of it to spare.
     most_waiting = next(each.high for each in parameters if each.name == "waiting")
     brief = by_kv | {"down_hold_s": 5.0, "waiting": most_waiting}
-    lean = brief | {"kv": 0.9}
     two = by_kv | {"least_verifiers": min(2, base.verifiers.max_replicas)}
-    return [own, by_kv, brief, lean, two]
+    return [own, by_kv, two, *(brief | {"kv": kv} for kv in (0.4, 0.5, 0.9))]
