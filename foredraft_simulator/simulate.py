@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from random import Random
 
 from deployments.serve.routing import PinnedReplicas
 from foredraft.errors import InvalidRequest
 from foredraft.limits import check_range
 from foredraft_simulator.cluster.autoscaler import Autoscaler
+from foredraft_simulator.cluster.chance import Chance
 from foredraft_simulator.cluster.ingress import SimulatedIngress
 from foredraft_simulator.cluster.pool import SimulatedPool
 from foredraft_simulator.cluster.replicas import DrafterMaker, VerifierMaker
@@ -64,21 +64,21 @@ class _Cluster:
     def __init__(self, scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -> None:
         self._scenario, self._arrivals = scenario, arrivals
         self._loop = asyncio.get_running_loop()
-        random = Random(seed)
+        chance = Chance.of(seed)
         drafter, verifier = scenario.drafter, scenario.verifier
-        self._to_drafters = Network(drafter.link, Random(random.random()))
-        self._to_verifiers = Network(verifier.link, Random(random.random()))
+        self._to_drafters = Network(drafter.link, chance.to_drafters)
+        self._to_verifiers = Network(verifier.link, chance.to_verifiers)
         acceptance = scenario.acceptance.acceptance(seed)
         self._maker = DrafterMaker(drafter, acceptance, [each.prompt_tokens for each in arrivals])
         self._drafters: SimulatedPool[DrafterReplica] = SimulatedPool(
-            "drafter", drafter, scenario.serve, self._maker, Random(random.random())
+            "drafter", drafter, scenario.serve, self._maker, chance.drafters
         )
         self._verifiers: SimulatedPool[VerifierReplica] = SimulatedPool(
             "verifier",
             verifier,
             scenario.serve,
             VerifierMaker(verifier, lambda host: partial(self._drafter, host=host)),
-            Random(random.random()),
+            chance.verifiers,
         )
         self._ingresses = [self._ingress() for _ in range(scenario.ingress.replicas)]
         self._scaler = scenario.scaling and Autoscaler(
@@ -86,7 +86,7 @@ class _Cluster:
             scenario.serve,
             self._drafters,
             self._verifiers,
-            Random(random.random()),
+            chance.reports,
         )
 
     @classmethod

@@ -1,8 +1,8 @@
 """A scenario run for real: both services over gRPC on this machine, in real time.
 
-The models are the simulator's, and sleep as long as their passes take. So texts and the luck of
-drafts are the same as in the simulation, and what differs is what the simulator has to model:
-threads, sockets, event loops and the machine.
+The models are the simulator's, and sleep as long as their passes take. So texts, the luck of drafts
+and the picks among replicas are the same as in the simulation, and what differs is what the
+simulator has to model: threads, sockets, event loops and the machine.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from drafter_service.config import DrafterConfig
 from foredraft.errors import Unavailable
 from foredraft.rpc.config import LinkConfig
 from foredraft.rpc.server import ServiceServer
+from foredraft_simulator.cluster.chance import Chance
 from foredraft_simulator.cluster.ingress import SimulatedIngress
 from foredraft_simulator.cluster.pool import CHOOSE_TIMEOUT_S
 from foredraft_simulator.cluster.replicas import DrafterMaker, VerifierMaker
@@ -52,11 +53,11 @@ class RealRun:
 class _Services:
     """The servers of both pools."""
 
-    random: Random
+    chance: Chance
     drafters: list[ServiceServer] = field(default_factory=list)
     verifiers: list[ServiceServer] = field(default_factory=list)
 
-    async def choose(self, pool: list[ServiceServer], choose_s: float) -> str:
+    async def choose(self, pool: list[ServiceServer], random: Random, choose_s: float) -> str:
         """Return the address of one of a pool's servers; wait for one as long as Serve's does."""
         await asyncio.sleep(choose_s)
         until = asyncio.get_running_loop().time() + CHOOSE_TIMEOUT_S
@@ -64,7 +65,7 @@ class _Services:
             if asyncio.get_running_loop().time() > until:
                 raise Unavailable("no replica is running")
             await asyncio.sleep(_LOOK_S)
-        return f"127.0.0.1:{self.random.choice(pool).port}"
+        return f"127.0.0.1:{pool[random.randrange(len(pool))].port}"
 
 
 async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -> RealRun:
@@ -81,13 +82,18 @@ async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -
         VerifierClient, link=_link(verifier.link.delay_ms, verifier.link.jitter_ms)
     )
     async with _services(scenario, maker, to_drafter, seed) as services:
-        choose_s = scenario.serve.choose_s
+        choose_s, chance = scenario.serve.choose_s, services.chance
         ingress = SimulatedIngress(
             scenario.ingress,
             scenario.orchestrator,
             scenario.speculate,
-            PinnedReplicas(partial(services.choose, services.drafters, choose_s), to_drafter),
-            PinnedReplicas(partial(services.choose, services.verifiers, choose_s), to_verifier),
+            PinnedReplicas(
+                partial(services.choose, services.drafters, chance.drafters, choose_s), to_drafter
+            ),
+            PinnedReplicas(
+                partial(services.choose, services.verifiers, chance.verifiers, choose_s),
+                to_verifier,
+            ),
         )
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -106,7 +112,7 @@ async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -
 async def _services(
     scenario: Scenario, maker: DrafterMaker, connect: partial[DrafterClient], seed: int
 ) -> AsyncIterator[_Services]:
-    services = _Services(Random(seed))
+    services = _Services(Chance.of(seed))
     config = scenario.verifier
     try:
         for _ in range(scenario.drafter.replicas):

@@ -167,19 +167,23 @@ def main(
         "bench/results/simulator"
     ),
     reuse: Annotated[bool, typer.Option(help="Take the real figures that are there.")] = False,
+    again: Annotated[
+        list[str] | None, typer.Option(help="A case that is run all the same; repeatable.")
+    ] = None,
 ) -> None:
     """Run every case for real and simulated; write validation.json and validation.md."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "validation.json"
-    if reuse:
-        known: dict[str, Any] = json.loads(path.read_text())
-        measured = [Figures(*known[case.name]["real"]) for case in CASES]
-    else:
-        measured = []
-        busy, began, own = cpu_times()[0], time.perf_counter(), time.process_time()
-        for case in CASES:
-            measured.append(real(case))
-            typer.echo(f"{case.name}: {measured[-1]}")
+    known: dict[str, Any] = json.loads(path.read_text()) if reuse else {}
+    measured = []
+    busy, began, own = cpu_times()[0], time.perf_counter(), time.process_time()
+    for case in CASES:
+        if case.name in known and case.name not in (again or ()):
+            measured.append(Figures(*known[case.name]["real"]))
+            continue
+        measured.append(real(case))
+        typer.echo(f"{case.name}: {measured[-1]}")
+    if not reuse or again:
         others_s = (cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK") - time.process_time() + own
         typer.echo(
             f"other processes kept {others_s / (time.perf_counter() - began):.2f} cores of "
