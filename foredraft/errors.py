@@ -16,7 +16,7 @@ ForedraftError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 
 class ForedraftError(Exception):
@@ -110,32 +110,20 @@ class WeightsError(ForedraftError):
     """A model directory is incomplete, altered or of an unsupported kind."""
 
 
-_BY_STATUS: Mapping[str, type[ForedraftError]] = {
-    cls.grpc_status: cls
-    for cls in (
-        InvalidRequest,
-        PrefixMismatch,
-        Unauthenticated,
-        PermissionDenied,
-        Overloaded,
-        Unavailable,
-        DeadlineExceeded,
-        CorruptModelOutput,
-        TensorLost,
-    )
-}
-
-_BY_KIND: Mapping[str, type[ForedraftError]] = {
-    cls.kind: cls
-    for cls in (
-        InvalidRequest,
-        Unauthenticated,
-        PermissionDenied,
-        Overloaded,
-        Unavailable,
-        DeadlineExceeded,
-    )
-}
+_SENT: Sequence[type[ForedraftError]] = (
+    InvalidRequest,
+    PrefixMismatch,
+    Unauthenticated,
+    PermissionDenied,
+    Overloaded,
+    Unavailable,
+    DeadlineExceeded,
+    CorruptModelOutput,
+    TensorLost,
+)
+_BY_STATUS = {cls.grpc_status: cls for cls in _SENT}
+# Those that a client can tell apart: the others have the root's kind.
+_BY_KIND = {cls.kind: cls for cls in _SENT if cls.kind != ForedraftError.kind}
 
 
 def from_status(status: str, message: str, param: str | None = None) -> ForedraftError:

@@ -48,41 +48,38 @@ class WaitingLine:
 
         Raise its Overloaded after wait_s seconds, and any other error at once.
         """
+        refused = Overloaded("requests that came before wait for room, too")
         if tenant not in self._lines:
             try:
-                await attempt()
-            except Overloaded:
-                if not wait_s:
-                    raise
-            else:
-                return
+                return await attempt()
+            except Overloaded as error:
+                refused = error
+        if not wait_s:
+            raise refused
         turn = asyncio.Event()
         line = self._lines.setdefault(tenant, deque())
         line.append(turn)
         try:
-            await self._in_line(attempt, line, turn, wait_s)
+            await self._in_line(attempt, line, turn, wait_s, refused)
         finally:
+            first = line[0] is turn
             line.remove(turn)
-            if line:
-                line[0].set()
-            else:
+            if not line:
                 del self._lines[tenant]
+            elif first:
+                line[0].set()
 
     async def _in_line(
-        self, attempt: Attempt, line: deque[asyncio.Event], turn: asyncio.Event, wait_s: float
+        self,
+        attempt: Attempt,
+        line: deque[asyncio.Event],
+        turn: asyncio.Event,
+        wait_s: float,
+        refused: Overloaded,
     ) -> None:
-        refused = Overloaded("requests that came before wait for room, too")
         pause_s, clock = _FIRST_PAUSE_S, asyncio.get_running_loop().time
         until = clock() + wait_s
-        while True:
-            if line[0] is turn:
-                try:
-                    return await attempt()
-                except Overloaded as error:
-                    refused = error
-            left_s = until - clock()
-            if left_s <= 0:
-                raise refused
+        while (left_s := until - clock()) > 0:
             try:
                 async with asyncio.timeout(min(pause_s, left_s) if line[0] is turn else left_s):
                     await turn.wait()
@@ -90,3 +87,9 @@ class WaitingLine:
                 pause_s = _FIRST_PAUSE_S
             except TimeoutError:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if line[0] is turn:
+                try:
+                    return await attempt()
+                except Overloaded as error:
+                    refused = error
+        raise refused

@@ -76,10 +76,10 @@ class Rounds:
 
         kv_used is what sessions have reserved, of kv_total; kv_wanted what one that waits for room
         needs beside it; kv_shared how many tokens were not read because another session had; all
-        in tokens. preempted counts sessions that lost
-        their KV to another one, corrupted rounds whose logits were not finite. pass_s is the sum of
-        all passes' seconds, rows that of their rows; of the draft tokens offered, so many were
-        bought, and of those kept. price_... are the seconds of the last verdict. A paced
+        in tokens. preempted counts sessions that lost their KV to another one, corrupted rounds
+        whose logits were not finite. pass_s is the sum of all passes' seconds, rows that of their
+        rows; of the draft tokens offered, so many were bought, and of those kept. price_... are
+        the seconds of the last verdict. A paced
         model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
@@ -19,12 +18,9 @@ from deployments.config import DATA, ServeFile, located
 from deployments.serve.cluster import running
 from deployments.serve.memory import remembered
 from foredraft.client import CompletionClient, CompletionResult
-from foredraft.errors import ConfigError, ForedraftError, Overloaded
+from foredraft.errors import ConfigError, ForedraftError
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import fitted, prompts
-
-# Of OpenAI's clients.
-_RETRIES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +150,8 @@ async def measure(file: ServeFile, plan: RampPlan, say: Callable[[str], None]) -
 async def _decoded(
     client: CompletionClient, texts: Sequence[tuple[int, ...]], one: Arrival, **options: Any
 ) -> CompletionResult:
-    """Return an answer; where there is no room for it, ask again as OpenAI's clients do."""
     sampling = SamplingParams(temperature=one.temperature, seed=one.seed)
-    decode = partial(client.complete, texts[one.text], sampling, one.max_tokens, **options)
-    for _ in range(_RETRIES):
-        try:
-            return await decode()
-        except Overloaded as refused:
-            await asyncio.sleep(refused.retry_after_s)
-    return await decode()
+    return await client.complete(texts[one.text], sampling, one.max_tokens, **options)
 
 
 async def _watch(application: str, began: float, found: list[Serving]) -> None:

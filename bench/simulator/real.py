@@ -53,7 +53,6 @@ class RealRun:
 class _Services:
     """The servers of both pools."""
 
-    chance: Chance
     drafters: list[ServiceServer] = field(default_factory=list)
     verifiers: list[ServiceServer] = field(default_factory=list)
 
@@ -81,8 +80,8 @@ async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -
     to_verifier = partial(
         VerifierClient, link=_link(verifier.link.delay_ms, verifier.link.jitter_ms)
     )
-    async with _services(scenario, maker, to_drafter, seed) as services:
-        choose_s, chance = scenario.serve.choose_s, services.chance
+    async with _services(scenario, maker, to_drafter) as services:
+        choose_s, chance = scenario.serve.choose_s, Chance.of(seed)
         ingress = SimulatedIngress(
             scenario.ingress,
             scenario.orchestrator,
@@ -110,9 +109,9 @@ async def run_real(scenario: Scenario, arrivals: Sequence[Arrival], seed: int) -
 
 @asynccontextmanager
 async def _services(
-    scenario: Scenario, maker: DrafterMaker, connect: partial[DrafterClient], seed: int
+    scenario: Scenario, maker: DrafterMaker, connect: partial[DrafterClient]
 ) -> AsyncIterator[_Services]:
-    services = _Services(Chance.of(seed))
+    services = _Services()
     config = scenario.verifier
     try:
         for _ in range(scenario.drafter.replicas):

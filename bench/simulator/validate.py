@@ -172,6 +172,9 @@ def main(
     ] = None,
 ) -> None:
     """Run every case for real and simulated; write validation.json and validation.md."""
+    unknown = set(again or ()) - {case.name for case in CASES}
+    if unknown:
+        raise typer.BadParameter(f"no case is named {', '.join(sorted(unknown))}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "validation.json"
     known: dict[str, Any] = json.loads(path.read_text()) if reuse else {}

@@ -194,7 +194,8 @@ class _Run:
             self._drafting.close()
             self._verifying.close()
             await self._closer.wait(self._config.close_timeout_s)
-            self._line.ended()
+            if self._verifying.was_open:
+                self._line.ended()
 
     async def _verifiers_turn(self, emit: Emit) -> _Turn | None:
         """Wait for a round that the verifier leads; None if the next round is not one."""

@@ -56,6 +56,11 @@ class Verifying:
         self._opens = 0
 
     @property
+    def was_open(self) -> bool:
+        """Whether a verifier had room for the session."""
+        return self._opens > 0
+
+    @property
     def moves(self) -> int:
         """How many times the session changed its replica or its stream."""
         return max(0, self._opens - 1)

@@ -47,21 +47,17 @@ def test_an_error_comes_back_from_its_status(cls: type[errors.ForedraftError]) -
     assert (str(back), back.param) == ("why", "field")
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [
-        errors.InvalidRequest,
-        errors.Unauthenticated,
-        errors.PermissionDenied,
-        errors.Overloaded,
-        errors.Unavailable,
-        errors.DeadlineExceeded,
-    ],
-)
-def test_an_error_comes_back_from_the_type_in_an_answer(cls: type[errors.ForedraftError]) -> None:
-    back = errors.from_kind(cls.kind, "why", "field")
-    assert type(back) is cls
-    assert (str(back), back.param) == ("why", "field")
+def test_an_error_comes_back_from_the_type_in_an_answer() -> None:
+    for status in (400, 401, 403, 429, 503, 504):
+        [cls] = (each for each in vars(errors).values() if code_of(each) == status)
+        back = errors.from_kind(cls.kind, "why", "field")
+        assert type(back) is cls
+        assert (str(back), back.param) == ("why", "field")
+
+
+def code_of(thing: object) -> int | None:
+    """The HTTP code of a class that has one of its own."""
+    return vars(thing).get("http_code") if isinstance(thing, type) else None
 
 
 def test_an_unknown_status_or_type_is_the_root() -> None:
