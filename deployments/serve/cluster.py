@@ -23,6 +23,7 @@ from deployments.serve.platform import (
     call_every_replica,
     deployment_failures,
     forget_serve,
+    group_of_its_own,
     no_new_ray,
     runs_already,
     started_here,
@@ -123,7 +124,8 @@ def _connected(file: ServeFile, temp_dir: str | None) -> Iterator[bool]:
         check_ports(file)
     # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
     address = None if joined else "local"
-    ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
+    with group_of_its_own():
+        ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     ours = started_here()
     try:
         yield ours

@@ -53,6 +53,31 @@ def started_here() -> bool:
 
 
 @contextmanager
+def group_of_its_own() -> Iterator[None]:
+    """Have what is started meanwhile be in another process group than this process.
+
+    Ray starts its processes in the group of who calls it, where a raylet that gets the group's
+    SIGTERM kills its workers at once, those with requests under way included. It takes no option
+    for this: its processes do so between fork and exec.
+    """
+    global _apart
+    _apart = True
+    try:
+        yield
+    finally:
+        _apart = False
+
+
+def _leave_group() -> None:
+    if _apart:
+        os.setpgid(0, 0)
+
+
+_apart = False
+os.register_at_fork(after_in_child=_leave_group)
+
+
+@contextmanager
 def no_new_ray() -> Iterator[None]:
     """Have no call start a Ray, as all do by default, where the one that was there has ended."""
     from ray._private import auto_init_hook

@@ -191,7 +191,7 @@ async def test_the_logs_hold_no_word_of_a_prompt_and_no_key(server: Server) -> N
 async def test_sigterm_drains_it(server: Server) -> None:
     """Not ready at once, no new requests; short streams end, a long one with an error event.
 
-    Its processes get the signal, as they do from a terminal.
+    Its process group gets the signal, as from a terminal.
     """
     process, url = server.process, server.url
     async with server.session(server.key) as http:

@@ -299,6 +299,7 @@ async def test_a_server_that_never_answers_open_is_given_up(service: Service) ->
     listening.close()
     for back in held:
         back.close()
+        await back.wait_closed()
 
 
 @every
