@@ -22,9 +22,6 @@ from foredraft_simulator.outcome import Outcome, RequestOutcome, percentile
 from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.simulate import simulate
 
-# Each case is run with each: which sessions happen to draft at once moves a run's means by a fifth.
-SEEDS = (1, 2, 3)
-
 
 class Figures(NamedTuple):
     """A case's runs together: tokens per second, times in milliseconds, failed requests."""
@@ -83,13 +80,13 @@ def on(machine: Machine, scenario: Scenario) -> Scenario:
 
 def simulated(case: Case, machine: Machine) -> Figures:
     """Return the figures of a case's simulations on a machine."""
-    runs = [simulate(on(machine, case.scenario), case.arrivals, seed) for seed in SEEDS]
+    runs = [simulate(on(machine, case.scenario), case.arrivals, seed) for seed in case.seeds]
     return figures(_requests(runs), sum(run.seconds for run in runs))
 
 
 def real(case: Case) -> Figures:
     """Return the figures of a case's real runs."""
-    runs = [asyncio.run(run_real(case.scenario, case.arrivals, seed)) for seed in SEEDS]
+    runs = [asyncio.run(run_real(case.scenario, case.arrivals, seed)) for seed in case.seeds]
     return figures(_requests(runs), sum(run.seconds for run in runs))
 
 
