@@ -63,18 +63,20 @@ async def _run(
     """Decode prompts: so many come at once, and as many again when they should have ended."""
     states = ControllerStates()
     began = time.perf_counter()
+    # No run finds another one's prompts in the verifier's cache.
+    run = str(began)
 
     async def one(number: int, prompt: tuple[int, ...]) -> RecordedRequest:
         await asyncio.sleep(began + number // clients * _APART_S - time.perf_counter())
         arrived = time.perf_counter()
         sampling = SamplingParams(seed=number)
         request = GenerationRequest(
-            session_id=f"{clients}-{speculate}-{number}",
+            session_id=f"{run}-{number}",
             prompt=prompt,
             sampling=sampling,
             max_new_tokens=tokens,
             speculate=speculate,
-            cache_salt=f"{clients}-{speculate}-{number}",
+            cache_salt=f"{run}-{number}",
         )
         first, rounds = 0.0, []
         state = states.of(config.kind(sampling))
@@ -145,13 +147,18 @@ def _rows_of(service: VerifierConfig) -> VerifierPoolConfig:
     return VerifierPoolConfig(row_budget=service.row_budget, prefill_rows=service.prefill_rows)
 
 
-def without_ngrams(config: ForedraftConfig) -> ForedraftConfig:
-    """Return the configuration of what is compared: no simulated text repeats itself, and in one
-    process no verifier leads rounds.
+def comparable(config: ForedraftConfig) -> ForedraftConfig:
+    """Return the configuration of what is compared.
+
+    No simulated text repeats itself; in one process no verifier leads rounds; and simulated pools
+    share no cores: here, each engine has one.
     """
-    changed = {"ngram": NgramConfig(), "verifier_led_rounds": 0}
-    orchestrator = config.orchestrator.model_copy(update=changed)
-    return config.model_copy(update={"orchestrator": orchestrator})
+    orchestrator = config.orchestrator.model_copy(
+        update={"ngram": NgramConfig(), "verifier_led_rounds": 0}
+    )
+    service = config.verifier.service.model_copy(update={"threads": 1})
+    verifier = config.verifier.model_copy(update={"service": service})
+    return config.model_copy(update={"orchestrator": orchestrator, "verifier": verifier})
 
 
 def main(
@@ -164,7 +171,7 @@ def main(
 ) -> None:
     """Record one session, simulate it and two other ways, and write embedded.md."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = without_ngrams(read(EMBEDDED_FILE).application.args)
+    config = comparable(read(EMBEDDED_FILE).application.args)
     alone, plain, several = asyncio.run(_measured(config, requests, tokens, clients))
     path = folder / "embedded.jsonl.gz"
     header = Header(model=config.name, note="one session after the other, in one process")

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
 
 from foredraft_simulator.acceptance.drawn import DrawnDraft
-from foredraft_simulator.acceptance.luck import uniform, uniforms
+from foredraft_simulator.acceptance.luck import uniform
 from foredraft_simulator.recorded_runs.records import RecordedRequest, RecordedRound, RecordedRun
 
-_NODE, _GUESS = 11, 12
+_ROUND, _GUESS = 11, 12
 
 
 class _Text(NamedTuple):
-    """A recorded request's drafted rounds, in order, and after how many tokens each began."""
+    """A recorded request's drafted rounds, in order and by after how many tokens each began."""
 
-    offsets: Sequence[int]
     rounds: Sequence[RecordedRound]
+    at: Mapping[int, RecordedRound]
     tokens: int
 
 
 class Recorded:
     """Request n plays recorded request n, modulo their number, and its text again and again.
 
-    A node that no verifier looked at is kept as often as those of its place that one looked at.
+    Where no recorded round began, any of the text's rounds is played: the one in whose middle it is
+    would be a long one more often than not. Nodes that no verifier looked at were not worth their
+    rows: a draft ends before them.
     """
 
     def __init__(self, run: RecordedRun, seed: int) -> None:
@@ -40,23 +41,21 @@ class Recorded:
 
     def draft(self, request: int, offset: int, nodes: int) -> DrawnDraft:
         """Return a tree that keeps what was recorded."""
-        nodes = min(nodes, len(self._rates))
+        if not self._texts:
+            return DrawnDraft((), (), (1.0,), path=False)
+        text = self._texts[request % len(self._texts)]
+        played = text.at.get(offset % text.tokens)
+        if played is None:
+            any_of = uniform(self._seed, _ROUND, request, offset)
+            played = text.rounds[int(any_of * len(text.rounds))]
+        nodes = min(nodes, played.bought)
         expected = self._rates[:nodes]
         bounds = [1.0, *expected]
         # Node i is the last one kept if none after it is.
         none_after = [*accumulate([1 - each for each in reversed(expected)], mul, initial=1.0)]
         last = [a * b for a, b in zip(bounds, reversed(none_after), strict=True)]
-        if not self._texts:
-            return DrawnDraft((), (), (1.0,), path=False)
-        text = self._texts[request % len(self._texts)]
-        at = bisect_right(text.offsets, offset % text.tokens) - 1
-        played = text.rounds[max(0, at)]
         known = set(played.kept)
-        luck = uniforms(self._seed, _NODE, request, offset)
-        kept = [
-            node in known if node < played.bought else next(luck) < self._rates[node]
-            for node in range(nodes)
-        ]
+        kept = [node in known for node in range(nodes)]
         return DrawnDraft(kept, expected, last, path=False)
 
     def guessed(self, request: int, offset: int) -> bool:
@@ -79,11 +78,9 @@ def node_rates(rounds: Sequence[RecordedRound]) -> list[float]:
 
 def _text(request: RecordedRequest) -> _Text:
     starts = [0, *accumulate(each.tokens for each in request.rounds)]
-    drafted = [
-        (start, each)
+    drafted = {
+        start: each
         for start, each in zip(starts, request.rounds, strict=False)
         if each.source == "drafter" and each.bought
-    ]
-    return _Text(
-        [start for start, _ in drafted], [each for _, each in drafted], request.output_tokens
-    )
+    }
+    return _Text(tuple(drafted.values()), drafted, request.output_tokens)

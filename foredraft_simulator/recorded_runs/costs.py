@@ -15,9 +15,6 @@ from foredraft_simulator.scenario.scenario import Scenario
 from foredraft_simulator.services.link import LinkConfig
 from foredraft_simulator.traces.arrival import Arrival
 
-# Prompts are read in passes of about so many rows.
-_PREFILL_ROWS = 64
-
 
 class RecordedCosts(NamedTuple):
     """A verifier's and a drafter's passes; a message's delay, and what handling it takes at the
@@ -34,31 +31,34 @@ def costs_of(run: RecordedRun) -> RecordedCosts:
     """Return the costs; raise ConfigError where no session was ever alone at its verifier.
 
     A pass's time by its rows is the mean over rounds of a session alone, whose rows they are; a
-    request's first round gives what reading its prompt takes. What is between two rounds is the
-    handling of two messages, the draft and the verdict.
+    request's first round reads its prompt: that is one more point, of the mean length. What is
+    between two rounds is the handling of two messages, the draft and the verdict.
     """
     alone: list[RecordedRound] = []
-    read_s: list[float] = []
+    prompts: list[tuple[int, float]] = []
     between: list[float] = []
     for request in run.requests:
         first, *others = request.rounds
         ends = [each.began_s + each.draft_wait_s + each.verify_s for each in request.rounds]
         between += [max(0.0, b.began_s - a) for a, b in zip(ends, others, strict=False)]
         if first.sessions <= 1:
-            read_s.append(first.verifier_s / request.prompt_tokens)
+            prompts.append((request.prompt_tokens, first.verifier_s))
         alone += [each for each in others if each.sessions <= 1]
-    if not alone or not read_s:
+    if not alone or not prompts:
         raise ConfigError(
             "the recorded run has no session that was alone at its verifier: costs need one, made "
             "with --clients 1",
             param="run",
         )
-    by_rows: dict[int, list[float]] = defaultdict(list)
+    by_rows: dict[float, list[float]] = defaultdict(list)
     for each in alone:
         # A plain round has a pass for each of its tokens.
         passes = 1 if each.offered else each.tokens
         by_rows[1 + each.bought].append(each.verifier_s / passes)
-    by_rows[max(_PREFILL_ROWS, max(by_rows) + 1)].append(_PREFILL_ROWS * fmean(read_s))
+    length, read_s = (fmean(each) for each in zip(*prompts, strict=True))
+    # Beyond the drafts' rows also where prompts are shorter.
+    most = max(length, max(by_rows) + 1)
+    by_rows[most].append(read_s * most / length)
     drafter_s = [each.drafter_s for each in alone if each.source == "drafter"]
     away = [each.verify_s - each.verifier_queue_s - each.verifier_s for each in alone]
     return RecordedCosts(
@@ -69,12 +69,12 @@ def costs_of(run: RecordedRun) -> RecordedCosts:
     )
 
 
-def rising(times: Mapping[int, Sequence[float]]) -> CurveConfig:
+def rising(times: Mapping[float, Sequence[float]]) -> CurveConfig:
     """Return the curve through mean times by rows that does not fall, and is nearest to them.
 
     Neighbours that would fall share their mean (isotonic regression, pool adjacent violators).
     """
-    pools: list[tuple[float, int, list[int]]] = []
+    pools: list[tuple[float, int, list[float]]] = []
     for rows in sorted(times):
         total, count, there = sum(times[rows]), len(times[rows]), [rows]
         while pools and pools[-1][0] / pools[-1][1] >= total / count:

@@ -121,6 +121,20 @@ def test_drafts_keep_what_was_recorded_at_their_offset() -> None:
     assert played.guess_rate == 1.0
 
 
+def test_between_recorded_rounds_long_ones_are_played_no_more_often() -> None:
+    """At an offset within it a long round would be found more often than a short one."""
+    long, short = answered([0, 1, 2, 3]), answered([], 4)
+    played = Recorded(RecordedRun(header=Header(), requests=(request(*[long, short] * 200),)), 0)
+    within = [at for at in range(1200) if at % 6 not in (0, 5)]
+    share = sum(any(played.draft(0, at, 4).kept) for at in within) / len(within)
+    assert share == pytest.approx(0.5, abs=0.06)
+
+
+def test_a_draft_ends_where_no_node_was_verified() -> None:
+    once = RecordedRun(header=Header(), requests=(request(answered([0], 4, bought=2)),))
+    assert Recorded(once, 0).draft(0, 0, 4).kept == [True, False]
+
+
 def test_rates_are_of_the_nodes_that_were_verified() -> None:
     rounds = request(answered([0], 4, bought=1), answered([0, 1], 2)).rounds
     assert node_rates(rounds) == [1.0, 1.0]
@@ -140,9 +154,9 @@ def test_costs_are_those_of_sessions_alone() -> None:
     drafted = answered([0], verifier_s=0.02, verify_s=0.03, verifier_queue_s=0.0, drafter_s=0.004)
     run = RecordedRun(header=Header(), requests=(request(first, plain, drafted),))
     costs = costs_of(run)
-    # One row, five rows, and 64 rows of a prompt of 12 tokens.
-    assert costs.verifier.rows == (1, 5, 64)
-    assert costs.verifier.seconds == pytest.approx((0.01, 0.02, 0.64))
+    # One row, five rows, and a prompt of 12 tokens.
+    assert costs.verifier.rows == (1, 5, 12)
+    assert costs.verifier.seconds == pytest.approx((0.01, 0.02, 0.12))
     assert costs.drafter.seconds == (0.004,)
     assert costs.message_s == pytest.approx(0.005)
     assert costs.handling_s == 0.0
