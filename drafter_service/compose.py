@@ -183,9 +183,10 @@ class Strategies:
     def _autoregressive(self, request: DraftOpen) -> Autoregressive:
         sampled = request.proposal is Proposal.SAMPLED
         proposal = Proposal.SAMPLED if sampled else Proposal.COUPLED
+        favours = SamplingParams() if sampled else request.sampling
         c = self._capabilities
         draw = self._draw(proposal, request.sampling, 0)
-        return Autoregressive(draw, c.eos, c.max_mask_slots - 1)
+        return Autoregressive(draw, favours, c.eos, c.max_mask_slots - 1)
 
     def _lookup(self) -> Lookup:
         lookup = self._config.lookup

@@ -274,6 +274,7 @@ class DrafterEngine:
                 asked.filled,
                 tentative=tentative,
                 fresh=cached == 0,
+                sampling=asked.sampling,
             )
         features = draft.session.features
         cached = max(cached, features.known(min(draft.held, last)))
@@ -286,15 +287,30 @@ class DrafterEngine:
             cached += len(chunk)
             self._slots.store(draft.handle, cached)
         known = features.of(cached, len(text))
-        return BlockRequest(slot, cached, text[cached:], asked.num_slots, asked.filled, known)
+        return BlockRequest(
+            slot,
+            cached,
+            text[cached:],
+            asked.num_slots,
+            asked.filled,
+            known,
+            sampling=asked.sampling,
+        )
 
     def _branch_request(self, draft: Draft, branch: int, asked: Pass) -> BlockRequest:
         """Return the part of a draft that shares the prefix of its session, whose part is ahead."""
         text = asked.text
         if draft.held:
             held = min(draft.held, len(text) - 1)
-            return BlockRequest(branch, held, text[held:], asked.num_slots, asked.filled)
-        prefix_slot, cached = self._slots.acquire(draft.handle, draft.shared)
+            prefix_slot = None
+        else:
+            prefix_slot, held = self._slots.acquire(draft.handle, draft.shared)
         return BlockRequest(
-            branch, cached, text[cached:], asked.num_slots, asked.filled, prefix_slot=prefix_slot
+            branch,
+            held,
+            text[held:],
+            asked.num_slots,
+            asked.filled,
+            prefix_slot=prefix_slot,
+            sampling=asked.sampling,
         )

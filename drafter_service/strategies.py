@@ -123,11 +123,13 @@ class Autoregressive:
     """One mask slot and one pass for each token, which is text to the next (Leviathan et al. 2023).
 
     What SPS does with a small autoregressive model, done with the diffusion model: the baseline of
-    one pass for each token. draw makes a path's one token.
+    one pass for each token. draw makes a path's one token, of candidates for sampling.
     """
 
-    def __init__(self, draw: Draw, eos: int, max_draft_tokens: int) -> None:
-        self._draw, self._eos = draw, eos
+    def __init__(
+        self, draw: Draw, sampling: SamplingParams, eos: int, max_draft_tokens: int
+    ) -> None:
+        self._draw, self._sampling, self._eos = draw, sampling, eos
         self.max_draft_tokens = max_draft_tokens
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:
@@ -135,7 +137,7 @@ class Autoregressive:
         text = list(context)
         q: tuple[Candidates, ...] = ()
         for _ in range(min(num_tokens, self.max_draft_tokens, room)):
-            scores = yield Pass(text, 1)
+            scores = yield Pass(text, 1, (), self._sampling)
             step = self._draw(scores, 1, text, len(context))
             text += step.tokens
             q += step.q

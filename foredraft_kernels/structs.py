@@ -95,7 +95,11 @@ class DrafterModel(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    _fields_ = _each(_int64, "slot start tokens num_slots")
+    _fields_ = (
+        *_each(_int64, "slot start tokens num_slots"),
+        ("temperature", _double),
+        ("seed", ctypes.c_uint64),
+    )
 
 
 class BeamSettings(ctypes.Structure):

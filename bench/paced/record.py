@@ -167,7 +167,14 @@ def _along(
         ends = {n: text.prompt_len + step for n, text in enumerate(texts)}
         left = [n for n, text in enumerate(texts) if ends[n] < len(text.tokens)]
         requests = [
-            BlockRequest(n, ends[n] - 1, texts[n].tokens[ends[n] - 1 : ends[n]], 1) for n in left
+            BlockRequest(
+                n,
+                ends[n] - 1,
+                texts[n].tokens[ends[n] - 1 : ends[n]],
+                1,
+                sampling=SamplingParams(texts[n].temperature, seed=texts[n].seed),
+            )
+            for n in left
         ]
         by_slots = [
             model.draft([replace(request, num_slots=slots) for request in requests])

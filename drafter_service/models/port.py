@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from drafter_service.proposals.lattice import BlockScores
+from foredraft.types import SamplingParams
 
 FILLED = -1e4
 """Bounds the log-probability of any other token at a slot that holds one: finite, e^-10000 is 0."""
@@ -60,7 +61,8 @@ class BlockRequest:
     caches, else of all but the last, whose own are not known before it was verified. With a lag
     they are those of the tokens so far before, which a text's first ones do not have. With
     prefix_slot the first `start` tokens are another slot's, whose part of the pass writes none of
-    them; what this slot holds of them is then not defined.
+    them; what this slot holds of them is then not defined. sampling is what the slots' tokens will
+    be drawn with: which ones are candidates.
     """
 
     slot: int
@@ -72,6 +74,7 @@ class BlockRequest:
     tentative: bool = False
     fresh: bool = False
     prefix_slot: int | None = None
+    sampling: SamplingParams = SamplingParams()
 
 
 class DiffusionLM(Protocol):
@@ -84,6 +87,9 @@ class DiffusionLM(Protocol):
     def draft(self, requests: Sequence[BlockRequest]) -> list[BlockScores]:
         """Return the candidates of every request's mask slots, from ONE forward pass.
 
-        Requests name distinct cache slots. The mask token is never a candidate. A filled slot's
-        best candidate is its token; the others' log-probabilities are FILLED at most.
+        They are the likeliest tokens, best first. Above temperature 0 they are those that the
+        noise makes likeliest, the greatest log q / T + g of the whole vocabulary, still ordered by
+        q: a draw is often a token that without its noise is not among the best. Requests name
+        distinct cache slots. The mask token is never a candidate. A filled slot's best candidate is
+        its token; the others' log-probabilities are FILLED at most.
         """

@@ -29,12 +29,14 @@ class Pass:
 
     text is the session's context and then what the method drafted so far; each pass's text begins
     with the one before. filled[j] is the token that slot j already holds, or MASK; empty means that
-    all slots are masks.
+    all slots are masks. sampling is what the candidates are to be drawn with: above temperature 0
+    its noise decides which they are.
     """
 
     text: Sequence[int]
     num_slots: int
     filled: tuple[int, ...] = ()
+    sampling: SamplingParams = SamplingParams()
 
 
 Passes = Generator[Pass, BlockScores, T]
@@ -49,7 +51,7 @@ class Denoiser:
     Omega, to their tokens on the greedy walk, and the next pass sees those as text; what is still
     undecided is left to the last pass. A fixed slot's scores are all for its token. No more passes
     are made than there are slots. Eq. 4 takes each slot's likeliest token by itself, which is the
-    walk's where a family has no edge head. sampling gives the confidence (log_odds).
+    walk's where a family has no edge head. sampling gives the candidates, and the confidence (log_odds).
     """
 
     steps: int
@@ -58,7 +60,7 @@ class Denoiser:
     def denoise(self, text: Sequence[int], num_slots: int) -> Passes[BlockScores]:
         """Return the last pass's scores of num_slots slots after text."""
         filled = np.full(num_slots, MASK)
-        scores = yield Pass(text, num_slots)
+        scores = yield Pass(text, num_slots, (), self.sampling)
         for left in range(min(self.steps, num_slots) - 1, 0, -1):
             path, columns = walk(scores, self.sampling, len(text))
             confidence = log_odds(scores, np.array(columns), self.sampling, len(text))
@@ -66,7 +68,7 @@ class Denoiser:
             order = np.argsort(-confidence[undecided], kind="stable")
             fixed = undecided[order[: -(-len(undecided) // (left + 1))]]
             filled[fixed] = np.array(path)[fixed]
-            scores = yield Pass(text, num_slots, tuple(filled.tolist()))
+            scores = yield Pass(text, num_slots, tuple(filled.tolist()), self.sampling)
         return scores
 
 

@@ -17,7 +17,7 @@ NEVER = -np.inf
 
 @dataclass(frozen=True, slots=True)
 class BlockScores:
-    """The best M candidates of each of k slots, best first; EOS is always among them.
+    """M candidates of each of k slots, the likeliest first; EOS is always among them.
 
     tokens [k, M] are int64 ids. log_q [k, M] are their log-probabilities, normalised over the full
     vocabulary. edge [k, M, M] is what the model adds to log_q[j, c] (up to a constant) when

@@ -1,7 +1,10 @@
 /* From logits to candidates, and the edge scores between neighbouring slots' candidates. */
+#include "common/noise.h"
 #include "rows.h"
 
 #define GROUPS MAX_CANDIDATES
+/* A token whose log q / T is so far below the best one's gets no noise: it would seldom win. */
+#define WITHIN 10.0f
 
 /* A number that at least `count` logits reach, and not many more: the count-th largest of the
  * greatest of 64 groups of them. */
@@ -16,19 +19,25 @@ INLINE float threshold(const float *tops, int64_t count) {
     return least;
 }
 
-/* Write the M best of n found logits, best first, ties by token; found is readable up to a multiple
- * of LANES and holds -inf there. */
+/* How many of n numbers come before one of them: the greater ones, and equal ones before it. They
+ * are readable up to a multiple of LANES and hold there what is less than any. */
+INLINE int64_t rank_of(const float *numbers, int64_t n, int64_t i) {
+    floats mine = all(numbers[i]);
+    int64_t rank = 0;
+    for (int64_t j = 0; j < n; j += LANES) {
+        floats others = load(numbers + j);
+        int64_t before = i - j < 0 ? 0 : i - j > LANES ? LANES : i - j;
+        uint32_t equal = compared(others, mine, _CMP_EQ_OQ) & ((1u << before) - 1);
+        rank += __builtin_popcount(compared(others, mine, _CMP_GT_OQ) | equal);
+    }
+    return rank;
+}
+
+/* Write the M best of n found logits, best first, ties by token. */
 INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t M, float shift,
                       int64_t *tokens, float *log_q) {
     for (int64_t i = 0; i < n; i++) {
-        floats mine = all(found[i]);
-        int64_t rank = 0;
-        for (int64_t j = 0; j < n; j += LANES) {
-            floats others = load(found + j);
-            int64_t before = i - j < 0 ? 0 : i - j > LANES ? LANES : i - j;
-            uint32_t equal = compared(others, mine, _CMP_EQ_OQ) & ((1u << before) - 1);
-            rank += __builtin_popcount(compared(others, mine, _CMP_GT_OQ) | equal);
-        }
+        int64_t rank = rank_of(found, n, i);
         if (rank < M) {
             tokens[rank] = ids[i];
             log_q[rank] = found[i] - shift;
@@ -36,17 +45,74 @@ INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t
     }
 }
 
-/* Write a slot's candidates, as rows of the head, the mask token never among them, EOS always, and
- * their log q.
+/* Write p / -log(u) of found logits, p = e^((logit - most) / T): it grows with log p + g, and needs
+ * one logarithm. u is a float here; which tokens are candidates is not what target and drafter share. */
+static void race(const model *m, const request *r, int64_t slot, float most, const float *found,
+                 const int32_t *ids, int64_t n, float *out) {
+    uint64_t place = (uint64_t)(r->start + r->tokens + slot);
+    uint64_t key = mix(mix(r->seed + GOLDEN) ^ (place * GOLDEN));
+    floats scale = all(LOG2_E / (float)r->temperature);
+    const int32_t *token_ids = m->token_ids;
+    for (int64_t i = 0; i < n; i += LANES) {
+        int32_t named[LANES], bits[LANES];
+        for (int j = 0; j < LANES; j++) named[j] = token_ids ? token_ids[ids[i + j]] : ids[i + j];
+        for (int j = 0; j < LANES; j++)
+            bits[j] = (int32_t)(~mix(key + ((uint64_t)named[j] + 1) * GOLDEN) >> 33);
+        /* 1 - u, exact where it is small; -log(u) is no less. */
+        floats rest = (floats_of(load_ints(bits)) + all(0.5f)) * all(0x1p-31f);
+        floats minus_log = larger_of(zeros() - log_lanes(all(1.0f) - rest), rest);
+        store(out + i, exp2_lanes((load(found + i) - all(most)) * scale) / minus_log);
+    }
+}
+
+/* Of n found logits keep EOS's and those with the greatest log q / T + g, M in all, in their order;
+ * return M. found and ids have room for n + GROUPS; times for as many is scratch memory. */
+static int64_t keep_drawn(const model *m, const request *r, int64_t slot, float most,
+                          float eos_logit, float *found, int32_t *ids, int64_t n, float *times) {
+    int64_t M = m->candidates, few = 0, kept = 0;
+    float tops[GROUPS];
+    int64_t eos = 0;
+    while (eos < n && ids[eos] != m->eos) eos++;
+    if (eos == n) {
+        ids[n] = (int32_t)m->eos;
+        found[n++] = eos_logit;
+    }
+    for (int64_t i = n; i < n + LANES; i++) ids[i] = 0;
+    race(m, r, slot, most, found, ids, n, times);
+    times[eos] = INFINITY;
+    for (int64_t i = n; i < n + GROUPS; i++) times[i] = -1.0f;
+    for (int g = 0; g < GROUPS; g++) tops[g] = -1.0f;
+    for (int64_t i = 0; i < n; i += GROUPS)
+        for (int g = 0; g < GROUPS; g += LANES)
+            store(tops + g, larger_of(load(tops + g), load(times + i + g)));
+    float bar = threshold(tops, M);
+    for (int64_t i = 0; i < n; i += LANES)
+        for (uint32_t over = compared(load(times + i), all(bar), _CMP_GE_OQ); over; over &= over - 1) {
+            int64_t at = i + __builtin_ctz(over);
+            ids[few] = ids[at];
+            found[few] = found[at];
+            times[few++] = times[at];
+        }
+    store(times + few, all(-1.0f));
+    for (int64_t i = 0; i < few; i++) {
+        if (rank_of(times, few, i) >= M) continue;
+        ids[kept] = ids[i];
+        found[kept++] = found[i];
+    }
+    return kept;
+}
+
+/* Write the candidates of a request's slot, as rows of the head, the mask token never among them, EOS
+ * always, and their log q.
  *
- * logits [scored] are changed; scratch has room for scored + LANES floats and as many int32. Where
- * the logits are not finite, neither is log_q, and the tokens are any.
+ * logits [scored] are changed; scratch has room for scored + GROUPS floats twice, and as many int32.
+ * Where the logits are not finite, neither is log_q, and the tokens are any.
  */
-static void best_candidates(const model *m, float *logits, void *scratch, int64_t *tokens,
-                            float *log_q) {
+static void best_candidates(const model *m, const request *r, int64_t slot, float *logits,
+                            void *scratch, int64_t *tokens, float *log_q) {
     int64_t V = m->scored, M = m->candidates, n = 0;
-    float *found = scratch;
-    int32_t *ids = (int32_t *)(found + V + LANES);
+    float *found = scratch, *times = found + V + GROUPS;
+    int32_t *ids = (int32_t *)(times + V + GROUPS);
     if (m->mask >= 0) logits[m->mask] = -INFINITY;
     floats tops[GROUPS / LANES], sum[VECTORS] = {zeros()};
     for (int g = 0; g < GROUPS / LANES; g++) tops[g] = all(-INFINITY);
@@ -56,6 +122,8 @@ static void best_candidates(const model *m, float *logits, void *scratch, int64_
     floats top = tops[0];
     for (int g = 1; g < GROUPS / LANES; g++) top = larger_of(top, tops[g]);
     float most = largest_of(top), bar = threshold((const float *)tops, M);
+    float within = most - WITHIN * (float)r->temperature;
+    if (r->temperature > 0 && within < bar) bar = within;
     for (int64_t v = 0; v < V; v += LANES) {
         floats x = load(logits + v);
         sum[v / LANES % VECTORS] += exp2_lanes(fused(x, all(LOG2_E), all(-most * LOG2_E)));
@@ -73,6 +141,8 @@ static void best_candidates(const model *m, float *logits, void *scratch, int64_
         }
         return;
     }
+    if (r->temperature > 0)
+        n = keep_drawn(m, r, slot, most, logits[m->eos], found, ids, n, times);
     store(found + n, all(-INFINITY));
     sort_best(found, ids, n, M, log_sum, tokens, log_q);
     for (int64_t i = 0; i < M; i++)

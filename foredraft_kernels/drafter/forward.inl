@@ -24,7 +24,7 @@ static memory lay_out(const model *m, int64_t rows, int64_t masks, char **at) {
     s.bytes.bytes = take(at, bytes * sizeof(signed_byte));
     s.bytes.scales = take(at, 4 * rows);
     s.bytes.offsets = take(at, 4 * rows);
-    s.rest = take(at, larger(attention_scratch(m), 8 * (m->scored + LANES)));
+    s.rest = take(at, larger(attention_scratch(m), 12 * (m->scored + GROUPS)));
     return s;
 }
 
@@ -102,8 +102,11 @@ EXPORTED int FOR_ISA(fd_draft)(const model *m, const request *requests, int64_t 
     quantise(&s.bytes, s.x, masks, m->hidden, 1, m->eps);
     apply(&m->head, 0, &s.bytes, STORE, s.logits, m->scored);
     apply(&m->edge_gate, 0, &s.bytes, STORE, s.gates, m->rank);
-    for (int64_t i = 0; i < masks; i++)
-        best_candidates(m, s.logits + i * m->scored, s.rest, best_tokens + i * M, log_q + i * M);
+    for (const request *r = requests; r < requests + count; r++)
+        for (int64_t i = 0; i < r->num_slots; i++, row++)
+            best_candidates(m, r, i, s.logits + row * m->scored, s.rest, best_tokens + row * M,
+                            log_q + row * M);
+    row = 0;
     for (const request *r = requests; r < requests + count; r++) {
         tokens += r->tokens;
         for (int64_t i = 0; i < r->num_slots; i++, row++) {

@@ -38,7 +38,9 @@ typedef struct {
 } model;
 
 /* One session's part of a pass: cache slot `slot` holds `start` tokens; `tokens` more follow, then
- * num_slots mask slots. */
+ * num_slots mask slots. Above temperature 0 a seed's noise chooses their candidates. */
 typedef struct {
     int64_t slot, start, tokens, num_slots;
+    double temperature;
+    uint64_t seed;
 } request;

@@ -63,7 +63,10 @@ class NativeDrafter:
             self._check(r)
             if r.prefix_slot is not None:
                 self._copy(r.prefix_slot, r.slot, r.start)
-            heads[number] = Request(r.slot, r.start, len(r.tokens), r.num_slots)
+            sampling = r.sampling
+            heads[number] = Request(
+                r.slot, r.start, len(r.tokens), r.num_slots, sampling.temperature, sampling.seed
+            )
             tokens.extend(r.tokens)
             masks += r.num_slots
         M = self._candidates

@@ -51,6 +51,16 @@ def last_pass(model: ScriptedLM) -> list[tuple[int, int | None, int, tuple[int, 
     return [(r.slot, r.prefix_slot, r.start, tuple(r.tokens)) for r in model.passes[-1]]
 
 
+def test_the_models_passes_know_what_the_target_draws_with() -> None:
+    model, sampling = ScriptedLM(counting, slots=2, branches=8), SamplingParams(0.8, seed=9)
+    engine = engine_of(model)
+    handle, _ = engine.open(opening("s", PREFIX, proposal=Proposal.COUPLED, sampling=sampling))
+    engine.propose([(handle, asking("s", PREFIX, 3, 2))])
+    assert [r.sampling for r in model.passes[-1]] == [sampling]
+    ahead_of(engine, handle, asking_ahead("s", PREFIX, OUTCOMES, 2))
+    assert [r.sampling for r in model.passes[-1]] == [sampling] * 4
+
+
 def test_all_outcomes_share_one_pass_behind_the_cached_prefix() -> None:
     model = ScriptedLM(counting, slots=2, branches=8)
     engine = engine_of(model)

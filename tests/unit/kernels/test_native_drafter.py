@@ -19,6 +19,8 @@ from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
 from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.port import BlockRequest
+from foredraft.noise.gumbel import gumbel
+from foredraft.types import SamplingParams
 from foredraft_kernels.loader import load_kernels, supported_isas
 
 KERNELS = load_kernels()
@@ -84,8 +86,8 @@ def on_torch(built, linear, candidates=8, cache=CACHE):
     return EmbeddedDrafter(FusedBlockCausal(built, linear), cache, candidates, torch.float32)
 
 
-def fresh(drafter, tokens, num_slots, slot=3):
-    [scores] = drafter.draft([BlockRequest(slot, 0, tokens, num_slots)])
+def fresh(drafter, tokens, num_slots, slot=3, sampling=SamplingParams()):
+    [scores] = drafter.draft([BlockRequest(slot, 0, tokens, num_slots, sampling=sampling)])
     return scores
 
 
@@ -147,10 +149,37 @@ def test_cached_in_pieces_equals_fresh_to_the_bit(native, config):
 @pytest.mark.skipif(len(ISAS) < 2, reason="this CPU has one instruction set of the forward's")
 @pytest.mark.parametrize("config", [CONFIG, SMALL_HEADS])
 @pytest.mark.parametrize("masks", [1, 9, 16])
-def test_every_instruction_set_gives_the_same_bits(config, masks):
-    built = network(config)
-    a, b = (fresh(compiled(isa, built, 40), TEXT, masks) for isa in ISAS)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_every_instruction_set_gives_the_same_bits(config, masks, temperature):
+    built, sampling = network(config), SamplingParams(temperature, seed=3)
+    a, b = (fresh(compiled(isa, built, 40), TEXT, masks, sampling=sampling) for isa in ISAS)
     same(a, b)
+
+
+@pytest.mark.parametrize("config", [CONFIG, SMALL_HEADS])
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+def test_noise_chooses_the_candidates(native, config, temperature):
+    """Every token that is known by q alone and beats a candidate with its noise is one, too."""
+    sampling = SamplingParams(temperature, seed=2**40 + 1)
+    drafter, known = native(network(config), 12), native(network(config), 64)
+    scores, by_q = fresh(drafter, TEXT, 16, sampling=sampling), fresh(known, TEXT, 16)
+    positions = np.arange(len(TEXT), len(TEXT) + 16)
+    noisy = scores.log_q / temperature + gumbel(sampling.seed, positions, scores.tokens)
+    others = by_q.log_q / temperature + gumbel(sampling.seed, positions, by_q.tokens)
+    changed = 0
+    for slot in range(16):
+        found = scores.tokens[slot].tolist()
+        assert len(set(found)) == 12 and config.eos_token_id in found
+        # EOS is one whatever its noise.
+        least = noisy[slot, scores.tokens[slot] != config.eos_token_id].min() + 1e-4
+        # What is further below the best one by q alone gets no noise.
+        near = by_q.log_q[slot] > by_q.log_q[slot, 0] - 9.9 * temperature
+        better = by_q.tokens[slot, near & (others[slot] > least)].tolist()
+        assert set(better) <= set(found)
+        changed += found != by_q.tokens[slot, :12].tolist()
+        both, i, j = np.intersect1d(scores.tokens[slot], by_q.tokens[slot], return_indices=True)
+        assert len(both) and np.array_equal(scores.log_q[slot, i], by_q.log_q[slot, j])
+    assert changed > 8
 
 
 def test_cut_back_and_continued_equals_fresh_to_the_bit(native):

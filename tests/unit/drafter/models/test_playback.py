@@ -18,6 +18,7 @@ from foredraft.errors import ConfigError
 from foredraft.pacing.config import PaceConfig
 from foredraft.pacing.pacer import Pacer, SteppedClock
 from foredraft.pacing.recording import DRAFTER, RecordedText, Recording, write
+from foredraft.types import SamplingParams
 from tests.support.embedded_drafter import CONFIG, TEXT, served
 
 TEXTS = [RecordedText(tuple(TEXT), 4, 0.0, 1), RecordedText(tuple(TEXT[1:7]), 3, 0.8, 1)]
@@ -43,8 +44,9 @@ def test_it_proposes_what_was_recorded_however_the_prefix_came(tmp_path: Path, s
     played, model = playback(tmp_path), served(FloatLinear)
     for text in TEXTS:
         for end in range(text.prompt_len, len(text.tokens)):
-            whole = BlockRequest(3, 0, text.tokens[:end], slots)
-            split = BlockRequest(2, end - 1, text.tokens[end - 1 : end], slots)
+            drawn = SamplingParams(text.temperature, seed=text.seed)
+            whole = BlockRequest(3, 0, text.tokens[:end], slots, sampling=drawn)
+            split = replace(whole, slot=2, start=end - 1, tokens=text.tokens[end - 1 : end])
             [expected] = model.draft([whole])
             played.draft([BlockRequest(2, 0, text.tokens[: end - 1], 0)])
             for found in played.draft([whole, split]):

@@ -98,7 +98,9 @@ def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
 
 
 def test_autoregressive_feeds_each_token_to_the_next_pass():
-    drafted, asked = driven(Autoregressive(coupled(GREEDY), EOS, 8).draft(3, (4,), ROOM), answer)
+    drafted, asked = driven(
+        Autoregressive(coupled(GREEDY), GREEDY, EOS, 8).draft(3, (4,), ROOM), answer
+    )
     assert drafted == Drafted((5, 6, 7), 3, NO_GUESS)
     assert asked == [Pass((4,), 1), Pass((4, 5), 1), Pass((4, 5, 6), 1)]
 
@@ -107,7 +109,7 @@ def test_autoregressive_ends_at_eos_the_limit_and_the_models_longest_sequence():
     def ending(asked):
         return scores_of([{EOS: 0.9, 3: 0.1} if len(asked.text) > 2 else {3: 0.9, EOS: 0.1}])
 
-    strategy = Autoregressive(coupled(GREEDY), EOS, 8)
+    strategy = Autoregressive(coupled(GREEDY), GREEDY, EOS, 8)
     drafted, asked = driven(strategy.draft(5, (4,), ROOM), ending)
     assert (drafted, len(asked)) == (Drafted((3, 3, EOS), 2, NO_GUESS), 3)
     assert len(driven(strategy.draft(20, (4,), ROOM), answer)[1]) == 8
@@ -129,14 +131,14 @@ def test_autoregressive_equals_repeated_one_slot_draws(count, seed, temperature,
             text += coupled_path(scores, 1, EOS, sampling, len(text)).tokens
         if text[-1] == EOS:
             break
-    strategy = Autoregressive(coupled(sampling), EOS, 8)
+    strategy = Autoregressive(coupled(sampling), sampling, EOS, 8)
     drafted, _ = driven(strategy.draft(count, (4, 5), ROOM), lambda a: random_scores(a, seed))
     assert drafted.tokens == tuple(text[2:])
 
 
 def test_autoregressive_drafts_can_be_drawn_from_their_own_q():
     sampling = SamplingParams(1.0, seed=6)
-    strategy = Autoregressive(sampled(sampling), EOS, 8)
+    strategy = Autoregressive(sampled(sampling), GREEDY, EOS, 8)
     drafted, _ = driven(strategy.draft(4, (4, 5), ROOM), random_scores)
     assert len(drafted.q) == len(drafted.tokens)
     text: tuple[int, ...] = (4, 5)
@@ -245,7 +247,7 @@ def test_each_block_of_a_path_can_be_refined():
 
 def test_the_first_tokens_are_drafted_otherwise():
     then = Diffusion(Denoiser(1, GREEDY), argmax, 9)
-    strategy = Warmup(Autoregressive(coupled(GREEDY), EOS, 4), then, until=6)
+    strategy = Warmup(Autoregressive(coupled(GREEDY), GREEDY, EOS, 4), then, until=6)
     assert strategy.max_draft_tokens == 8
     first, asked = driven(strategy.draft(2, (1, 2, 3, 4, 5), ROOM), answer)
     assert (first.tokens, [a.num_slots for a in asked]) == ((6, 7), [1, 1])

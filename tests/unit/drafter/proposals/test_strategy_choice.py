@@ -64,6 +64,23 @@ def test_ar_and_lookup_have_their_own_limits():
     assert drafted(lookup, 4, (1, 2, 3, 1))[0].tokens == (2, 3, 1)
 
 
+@pytest.mark.parametrize("proposal", [*PATHS, Proposal.TREE, Proposal.AR])
+@pytest.mark.parametrize("marginals", [False, True])
+def test_noise_chooses_candidates_where_it_may_decide_what_is_drafted(proposal, marginals):
+    """Drafts with a q are drawn with noise of their own: the target's must not choose among them."""
+    if marginals and proposal is Proposal.TREE:
+        pytest.skip("a tree has no marginals")
+    sampling = SamplingParams(0.8, seed=4)
+    opened = replace(
+        opening("s", PREFIX, proposal=proposal, sampling=sampling), marginals=marginals
+    )
+    strategy = strategies_of(ScriptedLM(counting)).make(opened)
+    with_q = proposal in (Proposal.ARGMAX, Proposal.SAMPLED)
+    alone = with_q or (marginals and proposal is not Proposal.AR)
+    _, asked = drafted(strategy, 3)
+    assert {each.sampling for each in asked} == {SamplingParams() if alone else sampling}
+
+
 @pytest.mark.parametrize("proposal", [*PATHS, Proposal.TREE])
 def test_steps_are_denoising_passes(proposal):
     block, asked = drafted(chosen(proposal, steps=3), 3)
