@@ -25,6 +25,8 @@ from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent
 
+# Of what is recorded and how: another number makes recordings anew.
+_VERSION = 2
 # Texts at once: of the target, and of the drafter.
 _DECODED, _DRAFTED = 16, 16
 
@@ -57,7 +59,7 @@ async def recorded(
     target, drafter = config.verifier.service, config.drafter.service
     info = describe(target, load_config(target.model))
     hashes = {TARGET: info.weights_hash, DRAFTER: weights_hash(drafter.model)}
-    key = hashlib.sha256(repr((hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((_VERSION, hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
     path = folder / f"recording-{key}.safetensors"
     if path.exists():
         recording = Recording(path, TARGET, info.name, info.weights_hash, info.vocab_size)

@@ -51,7 +51,7 @@ class Denoiser:
     Omega, to their tokens on the greedy walk, and the next pass sees those as text; what is still
     undecided is left to the last pass. A fixed slot's scores are all for its token. No more passes
     are made than there are slots. Eq. 4 takes each slot's likeliest token by itself, which is the
-    walk's where a family has no edge head. sampling gives the candidates, and the confidence (log_odds).
+    walk's where a family has no edge head. sampling gives candidates and confidence (log_odds).
     """
 
     steps: int

@@ -67,7 +67,7 @@ def test_ar_and_lookup_have_their_own_limits():
 @pytest.mark.parametrize("proposal", [*PATHS, Proposal.TREE, Proposal.AR])
 @pytest.mark.parametrize("marginals", [False, True])
 def test_noise_chooses_candidates_where_it_may_decide_what_is_drafted(proposal, marginals):
-    """Drafts with a q are drawn with noise of their own: the target's must not choose among them."""
+    """Drafts with a q are drawn with noise of their own: the target's must choose none of them."""
     if marginals and proposal is Proposal.TREE:
         pytest.skip("a tree has no marginals")
     sampling = SamplingParams(0.8, seed=4)
