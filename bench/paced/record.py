@@ -59,7 +59,8 @@ async def recorded(
     target, drafter = config.verifier.service, config.drafter.service
     info = describe(target, load_config(target.model))
     hashes = {TARGET: info.weights_hash, DRAFTER: weights_hash(drafter.model)}
-    key = hashlib.sha256(repr((_VERSION, hashes, plan, drafter.candidates)).encode()).hexdigest()[:16]
+    made_of = repr((_VERSION, hashes, plan, drafter.candidates))
+    key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     path = folder / f"recording-{key}.safetensors"
     if path.exists():
         recording = Recording(path, TARGET, info.name, info.weights_hash, info.vocab_size)
