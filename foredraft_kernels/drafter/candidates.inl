@@ -45,13 +45,13 @@ INLINE void sort_best(const float *found, const int32_t *ids, int64_t n, int64_t
     }
 }
 
-/* Write p / -log(u) of found logits, p = e^((logit - most) / T): it grows with log p + g, and needs
- * one logarithm. u is a float here; which tokens are candidates is not what target and drafter share. */
-static void race(const model *m, const request *r, int64_t slot, float most, const float *found,
+/* Write log q / T + g of found logits, but for a constant. u is a float here: which tokens are
+ * candidates is not what target and drafter share. */
+static void add_noise(const model *m, const request *r, int64_t slot, float most, const float *found,
                  const int32_t *ids, int64_t n, float *out) {
     uint64_t place = (uint64_t)(r->start + r->tokens + slot);
     uint64_t key = mix(mix(r->seed + GOLDEN) ^ (place * GOLDEN));
-    floats scale = all(LOG2_E / (float)r->temperature);
+    floats scale = all(1.0f / (float)r->temperature);
     const int32_t *token_ids = m->token_ids;
     for (int64_t i = 0; i < n; i += LANES) {
         int32_t named[LANES], bits[LANES];
@@ -61,14 +61,14 @@ static void race(const model *m, const request *r, int64_t slot, float most, con
         /* 1 - u, exact where it is small; -log(u) is no less. */
         floats rest = (floats_of(load_ints(bits)) + all(0.5f)) * all(0x1p-31f);
         floats minus_log = larger_of(zeros() - log_lanes(all(1.0f) - rest), rest);
-        store(out + i, exp2_lanes((load(found + i) - all(most)) * scale) / minus_log);
+        store(out + i, (load(found + i) - all(most)) * scale - log_lanes(minus_log));
     }
 }
 
 /* Of n found logits keep EOS's and those with the greatest log q / T + g, M in all, in their order;
- * return M. found and ids have room for n + GROUPS; times for as many is scratch memory. */
+ * return M. found and ids have room for n + GROUPS; noisy for as many is scratch memory. */
 static int64_t keep_drawn(const model *m, const request *r, int64_t slot, float most,
-                          float eos_logit, float *found, int32_t *ids, int64_t n, float *times) {
+                          float eos_logit, float *found, int32_t *ids, int64_t n, float *noisy) {
     int64_t M = m->candidates, few = 0, kept = 0;
     float tops[GROUPS];
     int64_t eos = 0;
@@ -78,24 +78,23 @@ static int64_t keep_drawn(const model *m, const request *r, int64_t slot, float 
         found[n++] = eos_logit;
     }
     for (int64_t i = n; i < n + LANES; i++) ids[i] = 0;
-    race(m, r, slot, most, found, ids, n, times);
-    times[eos] = INFINITY;
-    for (int64_t i = n; i < n + GROUPS; i++) times[i] = -1.0f;
-    for (int g = 0; g < GROUPS; g++) tops[g] = -1.0f;
+    add_noise(m, r, slot, most, found, ids, n, noisy);
+    noisy[eos] = INFINITY;
+    for (int64_t i = n; i < n + GROUPS; i++) noisy[i] = -INFINITY;
+    for (int g = 0; g < GROUPS; g++) tops[g] = -INFINITY;
     for (int64_t i = 0; i < n; i += GROUPS)
         for (int g = 0; g < GROUPS; g += LANES)
-            store(tops + g, larger_of(load(tops + g), load(times + i + g)));
+            store(tops + g, larger_of(load(tops + g), load(noisy + i + g)));
     float bar = threshold(tops, M);
-    for (int64_t i = 0; i < n; i += LANES)
-        for (uint32_t over = compared(load(times + i), all(bar), _CMP_GE_OQ); over; over &= over - 1) {
-            int64_t at = i + __builtin_ctz(over);
-            ids[few] = ids[at];
-            found[few] = found[at];
-            times[few++] = times[at];
-        }
-    store(times + few, all(-1.0f));
+    for (int64_t i = 0; i < n; i++) {
+        if (noisy[i] < bar) continue;
+        ids[few] = ids[i];
+        found[few] = found[i];
+        noisy[few++] = noisy[i];
+    }
+    store(noisy + few, all(-INFINITY));
     for (int64_t i = 0; i < few; i++) {
-        if (rank_of(times, few, i) >= M) continue;
+        if (rank_of(noisy, few, i) >= M) continue;
         ids[kept] = ids[i];
         found[kept++] = found[i];
     }
@@ -111,8 +110,8 @@ static int64_t keep_drawn(const model *m, const request *r, int64_t slot, float 
 static void best_candidates(const model *m, const request *r, int64_t slot, float *logits,
                             void *scratch, int64_t *tokens, float *log_q) {
     int64_t V = m->scored, M = m->candidates, n = 0;
-    float *found = scratch, *times = found + V + GROUPS;
-    int32_t *ids = (int32_t *)(times + V + GROUPS);
+    float *found = scratch, *noisy = found + V + GROUPS;
+    int32_t *ids = (int32_t *)(noisy + V + GROUPS);
     if (m->mask >= 0) logits[m->mask] = -INFINITY;
     floats tops[GROUPS / LANES], sum[VECTORS] = {zeros()};
     for (int g = 0; g < GROUPS / LANES; g++) tops[g] = all(-INFINITY);
@@ -142,7 +141,7 @@ static void best_candidates(const model *m, const request *r, int64_t slot, floa
         return;
     }
     if (r->temperature > 0)
-        n = keep_drawn(m, r, slot, most, logits[m->eos], found, ids, n, times);
+        n = keep_drawn(m, r, slot, most, logits[m->eos], found, ids, n, noisy);
     store(found + n, all(-INFINITY));
     sort_best(found, ids, n, M, log_sum, tokens, log_q);
     for (int64_t i = 0; i < M; i++)

@@ -19,6 +19,7 @@ from drafter_service.models.embedded.drafter import CacheShape, EmbeddedDrafter
 from drafter_service.models.embedded.fast_torch import FusedBlockCausal
 from drafter_service.models.embedded.linear import FloatLinear, Int8Linear
 from drafter_service.models.port import BlockRequest
+from foredraft.limits import MIN_TEMPERATURE
 from foredraft.noise.gumbel import gumbel
 from foredraft.types import SamplingParams
 from foredraft_kernels.loader import load_kernels, supported_isas
@@ -180,6 +181,16 @@ def test_noise_chooses_the_candidates(native, config, temperature):
         both, i, j = np.intersect1d(scores.tokens[slot], by_q.tokens[slot], return_indices=True)
         assert len(both) and np.array_equal(scores.log_q[slot, i], by_q.log_q[slot, j])
     assert changed > 8
+
+
+@pytest.mark.parametrize("temperature", [MIN_TEMPERATURE, 100.0])
+def test_every_temperature_has_as_many_candidates(native, temperature):
+    sampling = SamplingParams(temperature, seed=1)
+    scores = fresh(native(network(), 40), TEXT, 16, sampling=sampling)
+    assert np.isfinite(scores.log_q).all()
+    assert [len(set(row)) for row in scores.tokens.tolist()] == [40] * 16
+    if temperature == MIN_TEMPERATURE:
+        same(scores, fresh(native(network(), 40), TEXT, 16))
 
 
 def test_cut_back_and_continued_equals_fresh_to_the_bit(native):
