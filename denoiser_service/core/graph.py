@@ -70,6 +70,11 @@ class DraftGraph:
     ranked_by: RankedBy = RankedBy.NOISE
 
     @cached_property
+    def formulas(self) -> tuple[tuple[Candidate, ...], ...]:
+        """Each node's candidates, in one order."""
+        return tuple(tuple(sorted(node.formula)) for node in self.nodes)
+
+    @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Of each node, the nodes whose formulas hold its own and more."""
         return tuple(

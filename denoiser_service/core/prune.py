@@ -40,7 +40,7 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
     block's draft is left out, as its logits are of no use.
     """
-    drafts = [ranks.draft(node.formula) for node in graph.nodes]
+    drafts = [ranks.draft(formula) for formula in graph.formulas]
     scores = log_scores(drafts, graph)
     left = sorted(
         (i for i, draft in enumerate(drafts) if draft is not None), key=lambda i: -scores[i]
@@ -53,9 +53,9 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
             break
         left.remove(node)
         draft = drafts[node]
-        if draft is not None and not is_full(draft.state):
+        if draft is not None and not is_full(state := draft.state):
             reached.append(graph.nodes[node].formula)
-            kept.setdefault(draft.state, Guess(draft.state, math.exp(sum(draft.log_p))))
+            kept.setdefault(state, Guess(state, math.exp(sum(draft.log_p))))
     return tuple(kept.values())
 
 

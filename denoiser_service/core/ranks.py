@@ -8,12 +8,13 @@ always accepted, and it is not known before the call that drafts are for.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from denoiser_service.core.draws import Floats, Ints, Logits
-from denoiser_service.core.graph import Candidate, Formula, RankedBy
+from denoiser_service.core.graph import Candidate, RankedBy
 from denoiser_service.core.next import Rule, log_normalisers
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 
@@ -37,10 +38,24 @@ class Anchor(NamedTuple):
 
 
 class Draft(NamedTuple):
-    """A drafted state, and the anchor's log p of each token that it fills ahead."""
+    """The tokens by slot that a draft fills ahead of its anchor, and the anchor's log p of each."""
 
-    state: State
+    anchor: State
+    tokens: Mapping[int, int]
     log_p: tuple[float, ...]
+
+    @property
+    def state(self) -> State:
+        """The drafted state."""
+        return fill(self.anchor, self.tokens)
+
+
+class _Named(NamedTuple):
+    """What a candidate names: a masked slot, a token, and its log p."""
+
+    slot: int
+    token: int
+    log_p: float
 
 
 class _Ranked(NamedTuple):
@@ -64,6 +79,8 @@ class Ranks:
         self._normalisers = anchor.normalisers[self._slots]
         self._ranked: dict[int, _Ranked] = {}
         self._best: dict[tuple[int, int], list[int]] = {}
+        # Formulas share most of their candidates.
+        self._named: dict[Candidate, _Named | None] = {}
 
     def _at(self, after: int) -> _Ranked:
         if after not in self._ranked:
@@ -90,24 +107,34 @@ class Ranks:
         higher = int((scores > own).sum() + (scores[:token] == own).sum())
         return Candidate(self._at(after).order.index(row) + 1, higher + 1, after)
 
-    def draft(self, formula: Formula) -> Draft | None:
+    def draft(self, formula: Iterable[Candidate]) -> Draft | None:
         """Return the anchor's state with a formula's tokens (Eq. 9).
 
         None where it names a slot twice, more masked slots than there are, or an impossible token.
         """
         tokens: dict[int, int] = {}
         log_p: list[float] = []
-        for candidate in sorted(formula):
-            ranked = self._at(candidate.after if self._noisy else 0)
-            if candidate.position > len(ranked.order):
+        for candidate in formula:
+            if candidate not in self._named:
+                self._named[candidate] = self._name(candidate)
+            named = self._named[candidate]
+            if named is None or named.slot in tokens:
                 return None
-            row = ranked.order[candidate.position - 1]
-            token = self._token(row, candidate)
-            if token is None or self._slots[row] in tokens:
-                return None
-            tokens[self._slots[row]] = token
-            log_p.append(float(self._logits[row, token] - self._normalisers[row]))
-        return Draft(fill(self._state, tokens), tuple(log_p))
+            tokens[named.slot] = named.token
+            log_p.append(named.log_p)
+        return Draft(self._state, tokens, tuple(log_p))
+
+    def _name(self, candidate: Candidate) -> _Named | None:
+        ranked = self._at(candidate.after if self._noisy else 0)
+        if candidate.position > len(ranked.order):
+            return None
+        row = ranked.order[candidate.position - 1]
+        token = self._token(row, candidate)
+        if token is None:
+            return None
+        return _Named(
+            self._slots[row], token, float(self._logits[row, token] - self._normalisers[row])
+        )
 
     def _token(self, row: int, candidate: Candidate) -> int | None:
         """Return the token with a candidate's rank in a row, None where it has no probability."""

@@ -161,9 +161,10 @@ def unfounded_drafts(ranks_of):
                 if candidate.position <= len(masked_slots(anchor.state)):
                     try:
                         draft = ranks.draft(node.formula)
+                        state = draft and draft.state
                     except ValueError:
-                        draft = None
-                    unfounded.append(draft is None)
+                        state = None
+                    unfounded.append(state is None)
             return ()
 
         speculative(Tabular(seed), TEXT, rule, drafts)
