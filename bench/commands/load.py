@@ -20,6 +20,9 @@ def load(
     sessions: Annotated[
         list[int] | None, typer.Option(min=1, max=256, help="Numbers of sessions to measure.")
     ] = None,
+    temperature: Annotated[
+        list[float] | None, typer.Option(min=0, max=2, help="Temperatures to measure.")
+    ] = None,
     turns: Annotated[int | None, typer.Option(min=1, help="Turns of each way.")] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
@@ -31,7 +34,10 @@ def load(
 
     chosen = QUICK if quick else LoadPlan()
     chosen = replace(
-        chosen, sessions=tuple(sessions or chosen.sessions), turns=turns or chosen.turns
+        chosen,
+        sessions=tuple(sessions or chosen.sessions),
+        temperatures=tuple(temperature or chosen.temperatures),
+        turns=turns or chosen.turns,
     )
     if config is None:
         pairs, left_out = standard_pairs(quick=False)
