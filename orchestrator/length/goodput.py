@@ -30,7 +30,9 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
 - A is the session's time outside the passes that decide its rounds: the draft, the messages, the
   wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
   plain rounds while nobody drafts, for each of their tokens; what was seen of those fades while
-  drafts are made, towards none, so that plain decoding is tried again.
+  drafts are made, towards none, so that plain decoding is tried again. Both means are in passes
+  (A / C), and times the C of now: what else a machine does makes all of a round slower, and is over
+  when drafts are tried again.
 
 S(k) is multiplied by e, if that is more than 1: the mean of the seconds that drafted rounds took
 for each of their tokens, against what T and S had predicted. No model of a machine that all parts
@@ -167,7 +169,7 @@ class GoodputController:
         # A session's first round waits for its prompt, too.
         timed = state.started
         state = replace(state, price=cost.price, started=True)
-        load = state.load
+        load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
             k = min(cost.k, self.max_k)
@@ -176,7 +178,7 @@ class GoodputController:
             elif cost.k:
                 seconds = _predicted(state.load, state.price, _bought(state.load, k))
                 tokens = self._tokens(state, k)
-                load = load.timed(cost.away_s, cost.seconds / seconds, cost.tokens / tokens)
+                load = load.timed(away, cost.seconds / seconds, cost.tokens / tokens)
             return replace(
                 state.learnt(load),
                 rounds=state.rounds + 1,
@@ -187,7 +189,7 @@ class GoodputController:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
         if timed and not cost.price.drafting:
-            state = state.learnt(load.plain(cost.away_s, cost.tokens))
+            state = state.learnt(load.plain(away, cost.tokens))
         elif timed:
             # Beside sessions that draft, plain decoding waits for them: that is their price.
             alone = cost.tokens * self.seconds(state, 0)
@@ -257,7 +259,8 @@ class GoodputController:
         """Return S(k)."""
         load = state.load
         if k == 0:
-            return max(1e-9, load.plain_away_s + state.price.pass_s)
+            away_s = load.plain_away_passes * _unit_s(state.price)
+            return max(1e-9, away_s + state.price.pass_s)
         return load.excess * _predicted(load, state.price, _bought(load, k))
 
     def _tokens(self, state: GoodputState, k: int) -> float:
@@ -285,9 +288,16 @@ def _bought(load: Load, k: int) -> int:
     return round(k * load.bought)
 
 
+def _unit_s(price: Price) -> float:
+    """Return the seconds of a pass; one where its price is not known."""
+    return price.pass_s or 1.0
+
+
 def _predicted(load: Load, price: Price, rows: int) -> float:
     """Return S(k) as the prices have it, without e, where so many rows are bought of the k."""
-    own = load.away.value(price.pass_s, _AWAY_WEIGHT) + price.pass_s
+    # Before any was seen, as long as a pass.
+    prior = 1.0 if price.pass_s else 0.0
+    own = load.away.value(prior, _AWAY_WEIGHT) * _unit_s(price) + price.pass_s
     if price.sessions <= 1:
         return max(1e-9, own + rows * price.row_s)
     own += price.sessions * rows * price.row_s

@@ -57,7 +57,11 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Means over rounds, and the number of drafted ones."""
+    """Means over rounds, and the number of drafted ones.
+
+    Times outside the passes are in passes over one row of each session, by the price of the moment:
+    what makes a machine slower for a while makes both so.
+    """
 
     away: Mean = Mean()
     plain_away: Mean = Mean()
@@ -81,8 +85,8 @@ class Load:
         return max(1.0, self.slower.value(1.0, _SLOWER_WEIGHT))
 
     @property
-    def plain_away_s(self) -> float:
-        """Seconds outside the passes for each token of plain rounds.
+    def plain_away_passes(self) -> float:
+        """The time outside the passes for each token of plain rounds, in passes.
 
         Seen only while nobody drafts, so what is doubtful is taken for little: else a few slow
         rounds, such as those beside prompts, would have everyone draft, and nobody see better.
@@ -108,12 +112,12 @@ class Load:
             rounds=self.rounds + 1,
         )
 
-    def timed(self, away_s: float, seconds_ratio: float, tokens_ratio: float) -> Load:
+    def timed(self, away_passes: float, seconds_ratio: float, tokens_ratio: float) -> Load:
         """Return the load after a drafted round's time outside the passes, and its seconds and
         tokens against what was predicted.
         """
         slower = self.slower.observe(seconds_ratio, tokens_ratio)
-        return replace(self, away=self.away.observe(away_s), slower=slower)
+        return replace(self, away=self.away.observe(away_passes), slower=slower)
 
     def began(self, excess_s: float) -> Load:
         """Return the load after one of a session's first drafted rounds, that much longer than
@@ -121,9 +125,9 @@ class Load:
         """
         return replace(self, cold=self.cold.faded(_COLD_FADE).observe(excess_s))
 
-    def plain(self, away_s: float, tokens: int) -> Load:
+    def plain(self, away_passes: float, tokens: int) -> Load:
         """Return the load after a plain round of so many tokens."""
-        return replace(self, plain_away=self.plain_away.observe(away_s, tokens))
+        return replace(self, plain_away=self.plain_away.observe(away_passes, tokens))
 
     def beside(self, lost: float, drafting: int) -> Load:
         """Return the load after a plain round that lost a share of its tokens, beside so many

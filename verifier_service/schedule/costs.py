@@ -2,9 +2,11 @@
 
 The measured curve is linear between a few numbers of rows. Passes that are observed later move it
 by factors: one for all costs, as a machine that others use, too, is slower at times, and one for
-each measured number of rows. Passes of sessions that draft do not move it: what they take
-longer is what drafts cost them, on a machine that drafter and verifier share. Only if they are much
-shorter than expected the curve is wrong, as one that was measured beside other work.
+each measured number of rows. Passes of sessions that draft are no observations of it: what they
+take longer is what drafts cost them, on a machine that drafter and verifier share. Only if they are
+much shorter than expected the curve is wrong, as one that was measured beside other work. But a
+session that drafts alone has no other passes, and a machine may become slower meanwhile: what its
+passes take beyond the curve and the mean cost of drafts moves the common factor a little.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 # The share of an observation in the moving averages of both kinds of factors.
 _SHARE = 0.05
+# The same where a session drafts alone: less, so that the mean cost of drafts is found first.
+_ALONE_SHARE = 0.01
 # A pass that took more times as long as expected was interrupted: that is no cost.
 _MOST = 1.5
 # One that took less of what was expected shows that this is wrong, drafts beside it or not.
@@ -36,7 +40,8 @@ class Pass:
     """A finished pass: its rows, the tokens before them in their sessions, its seconds.
 
     beside_drafts is true where some of the sessions draft, drafted counts the drafted rounds that
-    it decided, sessions those whose rows it had.
+    it decided, sessions those whose rows it had. alone is true where no other session had a pass of
+    late.
     """
 
     rows: int
@@ -45,6 +50,7 @@ class Pass:
     beside_drafts: bool = False
     drafted: int = 0
     sessions: int = 1
+    alone: bool = False
 
 
 class PassCosts:
@@ -98,15 +104,19 @@ class PassCosts:
         """Learn from a pass."""
         expected = self.seconds(done.rows, done.context, done.sessions)
         seconds = min(done.seconds, _MOST * expected)
+        unexpected_s = seconds - expected - done.drafted * self.draft_s
         fade = _DRAFT_FADE**done.drafted
         self._drafted = fade * self._drafted + done.drafted
         self._excess_s *= fade
+        measured = _at(self._rows, self._measured, done.rows)
+        beside = self._measured_beside_s(done.context, done.sessions)
         if done.beside_drafts:
             self._excess_s += seconds - expected
             if seconds > _LEAST * expected:
+                if done.alone and done.drafted:
+                    self._scale += _ALONE_SHARE * unexpected_s / (measured + beside)
+                    self._rescale()
                 return
-        measured = _at(self._rows, self._measured, done.rows)
-        beside = self._measured_beside_s(done.context, done.sessions)
         self._scale += _SHARE * (seconds / (measured + beside) - self._scale)
         # What the rows of the pass took by themselves, of what they would by the scale alone.
         factor = max(0.0, seconds / self._scale - beside) / measured
@@ -116,6 +126,9 @@ class PassCosts:
         near_left = max(0.0, self._rows[right] - done.rows) / width
         for at, weight in ((left, near_left), (right, 1 - near_left)):
             self._factors[at] += _SHARE * weight * (factor - self._factors[at])
+        self._rescale()
+
+    def _rescale(self) -> None:
         parts = zip(self._factors, self._measured, strict=True)
         self._seconds = _rising([self._scale * factor * each for factor, each in parts])
 

@@ -96,8 +96,8 @@ class Market:
         drafting = sum(s.drafted or s.offers_draft for s in active)
         self._drafting.append(drafting)
         if not reads:
-            seconds, beside_drafts = ended - started, drafting > 0
-            done = Pass(rows, context, seconds, beside_drafts, drafted, len(scheduled))
+            seconds, beside_drafts, alone = ended - started, drafting > 0, len(active) == 1
+            done = Pass(rows, context, seconds, beside_drafts, drafted, len(scheduled), alone)
             self._pricing.passed(done, started - self._ended)
         self.counts.passes += 1
         self.counts.seconds += ended - started

@@ -114,6 +114,19 @@ def test_a_session_drafts_again_as_soon_as_the_price_falls() -> None:
     assert goodput.next_k(goodput.spent(full, Cost(0, 0, 0, 8, 8.0, 0.0, ALONE))) > 0
 
 
+def test_rounds_of_a_slow_hour_are_no_reason_against_drafts_in_a_fast_one() -> None:
+    goodput = controller()
+    busy = Price(1, 2.0, 0.02)
+    state = live(goodput, 60, accepted=2, price=busy, away_s=2.4)
+    assert goodput.next_k(state) > 0
+    idle = live(goodput, 60, accepted=2, away_s=1.2)
+    # Nothing was drafted since the machine has its speed back.
+    state = replace(state, price=ALONE)
+    assert goodput.next_k(state) > 0
+    for k in (2, 4, 8):
+        assert goodput.seconds(state, k) == pytest.approx(goodput.seconds(idle, k), rel=0.01)
+
+
 def test_a_losing_session_tries_a_draft_again_and_comes_back() -> None:
     goodput = controller(probe_share=0.02)
     state = live(goodput, 60, accepted=0)

@@ -137,6 +137,21 @@ def test_what_passes_lose_beside_drafts_is_the_drafts_cost() -> None:
     assert costs.seconds(9) == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize(("alone", "slower"), [(True, 1.3), (False, 1.0)])
+def test_a_session_that_drafts_alone_sees_a_machine_become_slower(
+    alone: bool, slower: float
+) -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0))
+    for _ in range(400):
+        costs.observe(Pass(9, 0, 3.3, beside_drafts=True, drafted=1, alone=alone))
+    # The mean cost of drafts is found before the machine is thought to be slower.
+    assert costs.seconds(9) == pytest.approx(3.0, rel=0.03)
+    for _ in range(200):
+        costs.observe(Pass(9, 0, 1.5 * 3.3, beside_drafts=True, drafted=1, alone=alone))
+    assert costs.seconds(9) / 3.0 >= slower
+    assert (costs.seconds(9) > 3.0) == alone
+
+
 def test_drafts_do_not_make_passes_shorter() -> None:
     costs = PassCosts((1, 9), (3.0, 9.0))
     for _ in range(400):
