@@ -90,7 +90,7 @@ class DenoiserEngine:
                 f"block_tokens must be a multiple of the model's {info.block_length} slots",
                 param="block_tokens",
             )
-        self._model, self._kv = model, kv
+        self.model, self._kv = model, kv
         self._length = info.block_length
         self._tables = BlockKv(model, kv)
         self._evaluate = Evaluator(model, self._tables, info.mask_token_id)
@@ -107,7 +107,7 @@ class DenoiserEngine:
     @property
     def info(self) -> ModelInfo:
         """The target model."""
-        return self._model.info
+        return self.model.info
 
     @property
     def kv(self) -> KvBlocks:

@@ -19,7 +19,7 @@ from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target, prepare_threads
 from verifier_service.models import numerics
 from verifier_service.models.compiled.sampling import best_choice
-from verifier_service.models.measured_costs import measure_costs
+from verifier_service.models.paced import measured as with_pace
 from verifier_service.models.paged import warm_up
 from verifier_service.schedule.costs import PassCosts
 from verifier_service.schedule.pricing import Priced, Pricing
@@ -35,6 +35,8 @@ def load_engine(
     priced makes what buys drafts of what the model's passes cost. Raise WeightsError or
     ConfigError.
     """
+    if config.recording is not None:
+        raise ConfigError("a denoiser plays no recording back", param="recording")
     started = time.monotonic()
     target = config.target()
     prepare_threads(target)
@@ -54,9 +56,9 @@ def load_engine(
         share_factor=config.kv_share_factor,
     )
     choice = best_choice()
-    costs = measure_costs(model, choice, config.row_budget, time.perf_counter)
+    paced, costs = with_pace(model, config.pace, choice, config.row_budget)
     engine = DenoiserEngine(
-        model,
+        paced,
         kv,
         partial(GraphDrafting, graph),
         row_budget=config.row_budget,

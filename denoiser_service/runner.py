@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from denoiser_service.engine import DenoiserEngine
 from foredraft.denoising import Advance, Advanced, DenoiseOpen
+from foredraft.pacing.pacer import pace_gauges
 from foredraft.rpc.engine_thread import EngineThread, Settled
 from foredraft.types import ModelInfo
 
@@ -63,7 +64,7 @@ class Advances:
         kv_used is what sessions have reserved, of kv_total; kv_shared how many tokens were not
         read because another session had; all three in tokens. pass_s is the sum of all passes'
         seconds, rows that of their rows; a pass makes a call for each session that is in it. Of
-        the drafts that were evaluated, steps - calls were accepted.
+        the drafts that were evaluated, steps - calls were accepted. A paced model adds its own.
         """
         kv, counts = self.engine.kv, self.engine.counts
         return {
@@ -78,6 +79,7 @@ class Advances:
             "calls": float(counts.calls),
             "steps": float(counts.steps),
             "drafts": float(counts.drafts),
+            **pace_gauges(self.engine.model),
         }
 
 

@@ -15,6 +15,7 @@ from bench.assd.judge import Judge, by_position, entropy
 from bench.assd.table import Row, Sample, row
 from bench.assd.texts import Masked, masked_texts
 from bench.assd.ways import PRINTED, Filled, Way, ways
+from foredraft.pacing.config import PaceConfig
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
 from verifier_service.targets.engine import VerifierEngine
@@ -25,7 +26,8 @@ TEMPERATURES = (0.0, 1.0)
 @dataclass(frozen=True, slots=True)
 class AssdPlan:
     """Texts of `length` tokens with a share masked; drafts of `lengths` tokens, of which `k` is
-    reported. Holes are filled in `tasks` pieces of code.
+    reported. Holes are filled in `tasks` pieces of code. Each pass of the target takes the time of
+    a modelled device, if there is one.
     """
 
     texts: int = 60
@@ -35,6 +37,7 @@ class AssdPlan:
     lengths: tuple[int, ...] = (2, 4, 5, 8)
     tasks: int = 200
     development: bool = False
+    pace: PaceConfig | None = None
 
 
 QUICK = AssdPlan(texts=8, lengths=(5,), tasks=20)
@@ -53,7 +56,8 @@ def measure(
     """Fill texts in each way, in turn, and holes beside a left-to-right target, which also judges
     texts.
     """
-    engine, other = load_engine(_config(target)), load_engine(_config(left_to_right))
+    engine = load_engine(_config(target, plan.pace))
+    other = load_engine(_config(left_to_right, None))
     read = Tokenizer.from_file(str(tokenizer))
     rows = _rows(engine, Judge(other), plan, read, say)
     filler, infill = Filler(read, engine, other), []
@@ -102,5 +106,5 @@ def _filled(
     return samples
 
 
-def _config(model: Path) -> VerifierConfig:
-    return VerifierConfig(model=model, numerics="exact", threads=2)
+def _config(model: Path, pace: PaceConfig | None) -> VerifierConfig:
+    return VerifierConfig(model=model, numerics="exact", threads=2, pace=pace)

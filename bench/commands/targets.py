@@ -12,6 +12,14 @@ import typer
 from bench.commands.report import JsonOption, report
 from bench.spiffy.family import Family
 from deployments.config import EMBEDDED_FILE, read
+from foredraft.pacing.config import PaceConfig
+
+PacedOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--paced", help="Configuration whose verifier's pace each pass takes: a modelled device."
+    ),
+]
 
 
 def assd(
@@ -25,6 +33,7 @@ def assd(
     development: Annotated[
         bool, typer.Option("--development", help="Texts that settings are tried on.")
     ] = False,
+    paced: PacedOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Measure an any-subset target that drafts for itself, beside Algorithm 1 as printed."""
@@ -41,6 +50,7 @@ def assd(
         length=length or plan.length,
         share=share or plan.share,
         development=development,
+        pace=_pace(paced),
     )
     embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
     say = partial(typer.echo, err=True)
@@ -63,6 +73,7 @@ def spiffy(
     development: Annotated[
         bool, typer.Option("--development", help="Prompts that settings are tried on.")
     ] = False,
+    paced: PacedOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Measure a diffusion target with and without draft graphs, beside static unmasking."""
@@ -77,11 +88,21 @@ def spiffy(
         sessions=sessions,
         family=family,
         development=development,
+        pace=_pace(paced),
     )
     say = partial(typer.echo, err=True)
     rows = measure(model, plan, _embedded_tokenizer(), say)
     found = {"rows": [each._asdict() for each in rows]}
     report("spiffy", as_unmaskings(rows), found, json_file)
+
+
+def _pace(config: Path | None) -> PaceConfig | None:
+    if config is None:
+        return None
+    pace = read(config).application.args.verifier.service.pace
+    if pace is None:
+        raise typer.BadParameter("its verifier has no pace", param_hint="--paced")
+    return pace
 
 
 def _embedded_tokenizer() -> Path:

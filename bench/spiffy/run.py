@@ -16,6 +16,7 @@ from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, Way, denoise
 from denoiser_service.config import DenoiserConfig
 from denoiser_service.engine import DenoiserEngine
 from denoiser_service.load import load_engine
+from foredraft.pacing.config import PaceConfig
 from foredraft.types import SamplingParams
 from foredraft_cli.prompts.held_out import rows as held_out
 from foredraft_cli.prompts.held_out import spread
@@ -27,7 +28,9 @@ TEMPERATURES = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SpiffyPlan:
-    """Prompts, the tokens after each, and how many are denoised at once."""
+    """Prompts, the tokens after each, and how many are denoised at once; a modelled device whose
+    time each pass takes, if any.
+    """
 
     prompts: int = 60
     prompt_tokens: int = 64
@@ -37,6 +40,7 @@ class SpiffyPlan:
     static: bool = True
     development: bool = False
     family: Family = Family.ALL
+    pace: PaceConfig | None = None
 
     @property
     def ways(self) -> list[Way]:
@@ -54,7 +58,7 @@ def measure(
     model: Path, plan: SpiffyPlan, tokenizer: Path, say: Callable[[str], None]
 ) -> list[Row]:
     """Denoise after the prompts in each way, in turn, and return the rows."""
-    config = DenoiserConfig(model=model, numerics="exact", threads=2)
+    config = DenoiserConfig(model=model, numerics="exact", threads=2, pace=plan.pace)
     engines = {False: load_engine(config, _unpriced), True: load_engine(config)}
     read = Tokenizer.from_file(str(tokenizer))
     groups = _groups(plan, read)

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from denoiser_service.block_kv import BlockKv
+from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.calibrate import Counts
 from denoiser_service.core.decode import GraphDrafting, vanilla
 from denoiser_service.core.graph import RankedBy
@@ -18,9 +19,12 @@ from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
 from denoiser_service.engine import DenoiserEngine
 from denoiser_service.evaluation import Evaluator, Part
+from denoiser_service.load import load_engine as load_denoiser
+from denoiser_service.runner import Advances
 from foredraft.decoding.block_state import MASKED
 from foredraft.denoising import Dynamic, Static
 from foredraft.errors import ConfigError, WeightsError
+from foredraft.pacing.config import PaceConfig, Work
 from tests.support.denoiser.paged import Reader, finish, opening
 from tests.support.tiny_models import write_tiny
 from verifier_service.config import VerifierConfig
@@ -182,6 +186,25 @@ def test_a_session_goes_on_elsewhere_from_committed_blocks(model):
 
 def no_drafts(rule, most):
     return lambda anchor: ()
+
+
+def test_no_recording_is_played_back(checkpoint, tmp_path):
+    with pytest.raises(ConfigError, match="no recording") as refused:
+        load_denoiser(DenoiserConfig(model=checkpoint, recording=tmp_path / "recording"))
+    assert refused.value.param == "recording"
+
+
+def test_passes_can_take_the_time_of_a_modelled_device(checkpoint):
+    pace = PaceConfig(
+        weight_bytes=1e6, flops_per_token=1, kv_bytes_per_token=0, bandwidth=1e9, peak_flops=1e12
+    )
+    engine = load_denoiser(DenoiserConfig(model=checkpoint, dtype="fp32", pace=pace))
+    reader = Reader(engine, opening(prefix=(2, 3, 4, 5)), L)
+    reader.submit(1)
+    reader.hear(finish(engine)[reader.handle])
+    gauges = Advances(engine).gauges()
+    assert gauges["paced_passes"] == gauges["passes"] > 0
+    assert gauges["modelled_s"] == pytest.approx(gauges["passes"] * pace.pass_s(Work(L, 0, 1)))
 
 
 def test_a_verifier_refuses_such_a_model(checkpoint):
