@@ -1,5 +1,6 @@
 """Drafters with a shortlist, and those that read features: what is stored, and what is computed."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,8 @@ from drafter_service.models.embedded.linear import FloatLinear
 from drafter_service.models.port import BlockRequest
 from foredraft.errors import ConfigError
 from foredraft.features.fusion import read_fusion
+from foredraft.noise.gumbel import gumbel
+from foredraft.types import SamplingParams
 from foredraft_kernels.loader import load_kernels, supported_isas
 from tests.support.align.shortlisted import (
     CONFIG,
@@ -119,6 +122,19 @@ def test_compiled_is_near_torch(isa, config):
             assert np.abs(a.log_q[slot, i] - b.log_q[slot, j]).mean() < 0.1
         _, c, d = np.intersect1d(a.tokens[0], b.tokens[0], return_indices=True)
         assert np.abs(a.edge[0, 0, c] - b.edge[0, 0, d]).mean() < 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_above_temperature_0_the_noise_of_the_listed_tokens_names_the_candidates(kind):
+    built, sampling = network(TOKENS_ALONE), SamplingParams(0.8, seed=5)
+    [scores] = kind(built, 20).draft([replace(request(built, 0, 40, 6), sampling=sampling)])
+    expected, _ = reference(built, 40, 6)
+    noise = gumbel(sampling.seed, np.arange(40, 46), np.arange(CONFIG.vocab_size))
+    noisy = expected.numpy() / sampling.temperature + noise
+    for slot in range(6):
+        best = set(np.argsort(-noisy[slot])[:20].tolist())
+        # By chance 6 of them; compiled weights are rounded.
+        assert len(best & set(scores.tokens[slot].tolist())) > 15
 
 
 @pytest.mark.parametrize("config", [CONFIG, TOKENS_ALONE])
