@@ -24,6 +24,7 @@ from deployments.serve.platform import (
     deployment_failures,
     forget_serve,
     group_of_its_own,
+    importing_this_code,
     no_new_ray,
     runs_already,
     started_here,
@@ -124,7 +125,7 @@ def _connected(file: ServeFile, temp_dir: str | None) -> Iterator[bool]:
         check_ports(file)
     # num_cpus is what the replicas reserve, not what they use: see PoolConfig.num_cpus.
     address = None if joined else "local"
-    with group_of_its_own():
+    with group_of_its_own(), importing_this_code():
         ray.init(address, include_dashboard=False, log_to_driver=False, _temp_dir=temp_dir)
     ours = started_here()
     try:

@@ -9,7 +9,8 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from foredraft.errors import ConfigError, TensorLost, Unavailable
@@ -42,6 +43,23 @@ def runs_already() -> bool:
             return True
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def importing_this_code() -> Iterator[None]:
+    """Have the workers of a Ray that is connected to within import the code that runs here.
+
+    They look for modules in the driver's working directory first. Where that is a checkout, and
+    Foredraft is installed elsewhere, it has the same packages without the compiled library:
+    replicas would compute by the slow reference.
+    """
+    package = Path(__file__).parents[1]
+    other = Path.cwd() / package.name
+    if not other.is_dir() or other.samefile(package):
+        yield
+        return
+    with chdir(package.parent):
+        yield
 
 
 def started_here() -> bool:

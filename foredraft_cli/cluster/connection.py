@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from deployments.serve.platform import importing_this_code
 from foredraft.errors import Unavailable
 
 AddressOption = Annotated[
@@ -22,7 +23,8 @@ def connected(address: str) -> Iterator[None]:
     import ray
 
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        with importing_this_code():
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError) as error:
         raise Unavailable(f"no Ray cluster at {address}: {error}") from None
     try:
