@@ -105,10 +105,15 @@ class SessionServicer:
         serve: Serve,
         response: Callable[..., Any],
     ) -> None:
-        """Serve one stream from its message open on; an error ends it with its status."""
+        """Serve one stream from its message open on; an error ends it with its status.
+
+        Nobody is refused before that message: grpc.aio has no status for a client that writes to
+        an ended stream (see token.py).
+        """
         stream: ServerStream[Any, Any] = ServerStream(context, self.config.idle_ttl_s, response)
-        async with self.answering(context):
+        async with errors_as_status(context, self.service):
             first: Any = await stream.read(self.config.open_timeout_s)
+            self.transport.check_caller(context, self._role)
             if first is None:
                 return
             if first.WhichOneof("message") != "open":
@@ -118,7 +123,7 @@ class SessionServicer:
 
     @asynccontextmanager
     async def answering(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-        """End the RPC with the status of an error raised inside, also for who may not call."""
+        """End a unary RPC with the status of an error raised inside, also for who may not call."""
         async with errors_as_status(context, self.service):
             self.transport.check_caller(context, self._role)
             yield

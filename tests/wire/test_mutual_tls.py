@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -95,6 +96,21 @@ async def test_a_drafter_may_not_ask_a_drafter(folder: Path) -> None:
         async with DrafterClient(address, transport=transport_of(folder, Role.DRAFTER)) as client:
             with pytest.raises(PermissionDenied):
                 await client.info()
+
+
+async def test_a_stream_of_another_role_is_refused_after_its_first_message(folder: Path) -> None:
+    """A client that writes while its stream ends would lose the status."""
+    transport = transport_of(folder, Role.DRAFTER)
+    async with (
+        drafter(folder) as address,
+        transport.channel(address, Role.DRAFTER, ()) as channel,
+    ):
+        call = channel.stream_stream("/foredraft.v1.DrafterService/Draft")()
+        await call.wait_for_connection()
+        await asyncio.sleep(0.1)
+        assert not call.done()
+        await call.write(b"")
+        assert await call.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_plain_text_and_strangers_get_no_connection(folder: Path, strangers: Path) -> None:
