@@ -170,6 +170,24 @@ async def test_a_port_in_use_is_named() -> None:
             await other.start()
 
 
+async def test_an_idle_connection_is_closed_after_its_time_and_never_before() -> None:
+    app = application(handlers(generations(ScriptedVerifier()), TOKENIZER_FILE), health)
+    for keep_alive_s, closed in ((0.05, True), (90.0, False)):
+        config = DirectConfig(port=0, keep_alive_timeout_s=keep_alive_s)
+        server = DirectServer(app, config, Places(8, 0, 1.0))
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /health/live HTTP/1.1\r\nHost: it\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(0.2)
+        rest = reader.read() if closed else reader.read(1)
+        assert await asyncio.wait_for(rest, 1.0)
+        assert reader.at_eof() is closed
+        writer.close()
+        await server.stop()
+
+
 async def test_streams_end_with_an_error_event_when_the_server_stops() -> None:
     verifier = ScriptedVerifier()
     slow(verifier)

@@ -49,7 +49,13 @@ class DirectServer:
         self._config = config
         inside = RequestId(EndedByLeaving(Patience(Bounded(app, places), unread_s)))
         self._answers = LastAnswers(inside, time.monotonic)
-        settings = uvicorn.Config(self._answers, lifespan="off", log_config=None, access_log=False)
+        settings = uvicorn.Config(
+            self._answers,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=config.keep_alive_timeout_s,  # type: ignore[arg-type]  # any number
+        )
         if (tls := config.tls) is not None:
             settings.ssl_keyfile, settings.ssl_certfile = str(tls.keyfile), str(tls.certfile)
             if tls.client_ca is not None:
