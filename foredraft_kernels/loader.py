@@ -31,6 +31,7 @@ _SIGNATURES = {
     "fd_keep": "- p iiii p ii",
     "fd_draw": "i p i i d p",
     "fd_choose": "- p iii pp d ppp",
+    "fd_guess": "- p iii pp d p i p",
     "fd_gumbel": "- p i p i p",
     "fd_beam": "i pppp",
     "fd_tree": "i p i ppp",

@@ -169,7 +169,7 @@ class OrchestratorConfig(StrictModel):
         default=NgramConfig(), description="Drafts from n-grams of the session's own tokens."
     )
     self_draft: int = Field(
-        default=4,
+        default=32,
         ge=0,
         le=MAX_DRAFT,
         description="Tokens of a pass that an any-subset target drafts itself, in place of a "

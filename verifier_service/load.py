@@ -25,7 +25,7 @@ from verifier_service.models.checkpoint import describe, load_config, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
 from verifier_service.models.compiled.forward import NativeForward, fits_native
 from verifier_service.models.compiled.panels import PanelCaches
-from verifier_service.models.compiled.sampling import best_argmax, best_choice
+from verifier_service.models.compiled.sampling import best_argmax, best_choice, best_guesses
 from verifier_service.models.compiled.weights import NativeWeights
 from verifier_service.models.cuda_graphs import CudaGraphs, GraphedForward
 from verifier_service.models.feature_model import FusedModel
@@ -109,6 +109,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         prefill_rows=config.prefill_rows,
         plain_round_s=config.plain_round_ms / 1000,
         argmax=best_argmax(),
+        guesses=best_guesses(),
         choice=choice,
         grammars=_grammars(config, model),
         pricing=Priced(costs),

@@ -26,8 +26,9 @@ TEMPERATURES = (0.0, 1.0)
 @dataclass(frozen=True, slots=True)
 class AssdPlan:
     """Texts of `length` tokens with a share masked; drafts of `lengths` tokens, of which `k` is
-    reported. Holes are filled in `tasks` pieces of code. Each pass of the target takes the time of
-    a modelled device, if there is one.
+    reported. The served way also has trees of more tokens, of which `tree` is reported. Holes are
+    filled in `tasks` pieces of code. Each pass of the target takes the time of a modelled device,
+    if there is one.
     """
 
     texts: int = 60
@@ -35,6 +36,8 @@ class AssdPlan:
     share: float = 0.95
     k: int = 5
     lengths: tuple[int, ...] = (2, 4, 5, 8)
+    tree: int = 32
+    trees: tuple[int, ...] = (16, 32)
     tasks: int = 200
     development: bool = False
     pace: PaceConfig | None = None
@@ -75,7 +78,7 @@ def _rows(
     say: Callable[[str], None],
 ) -> list[Row]:
     texts = masked_texts(tokenizer, plan.texts, plan.length, plan.share, plan.development)
-    compared = ways(engine, plan.length, plan.lengths)
+    compared = ways(engine, plan.length, plan.lengths, plan.trees)
     rows = []
     for temperature in TEMPERATURES:
         samples: defaultdict[tuple[str, int], list[Sample]] = defaultdict(list)

@@ -52,9 +52,11 @@ class Way:
 SERVED, PRINTED = "served, plain", "printed, sequential"
 
 
-def ways(engine: VerifierEngine, length: int, lengths: tuple[int, ...]) -> list[Way]:
+def ways(
+    engine: VerifierEngine, length: int, lengths: tuple[int, ...], trees: tuple[int, ...] = ()
+) -> list[Way]:
     """Return the ways over an any-subset engine, for texts of `length` tokens and drafts of
-    `lengths` tokens.
+    `lengths` tokens; of the served way, which drafts trees, also of more.
     """
     assert engine.info.mask_token_id is not None
     joint = PagedJoint(engine.model, length, engine.info.mask_token_id)
@@ -82,7 +84,7 @@ def ways(engine: VerifierEngine, length: int, lengths: tuple[int, ...]) -> list[
             Way("Algorithm 1, self", k, printed(k, None), PRINTED, exact=False),
             Way("Algorithm 1, bigrams", k, printed(k, bigrams), PRINTED, exact=False),
         ]
-    return found
+    return found + [Way("served, self", k, by_itself(k), SERVED) for k in trees]
 
 
 def served(engine: VerifierEngine, text: Masked, sampling: SamplingParams, k: int) -> Decoded:

@@ -55,7 +55,7 @@ def assd(
     embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
     say = partial(typer.echo, err=True)
     rows, infill = measure(model, embedded, plan, _embedded_tokenizer(), say)
-    found = summary(rows, plan.k) | {
+    found = summary(rows, plan.k, plan.tree) | {
         "rows": [each._asdict() for each in rows],
         "infill": [each._asdict() for each in infill],
     }

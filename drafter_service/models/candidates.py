@@ -10,8 +10,8 @@ from torch import Tensor
 
 from drafter_service.models.port import FILLED, BlockRequest
 from drafter_service.proposals.lattice import BlockScores
-from foredraft.noise.gumbel import hash_torch
-from foredraft.noise.streams import HASH_BITS, stream_key
+from foredraft.noise.gumbel import gumbel_single, hash_torch
+from foredraft.noise.streams import stream_key
 
 
 def candidates(
@@ -60,9 +60,7 @@ def _drawn(log_q: Tensor, r: BlockRequest, count: int, eos: int) -> tuple[Tensor
         torch.tensor(keys, device=device)[:, None],
         torch.arange(log_q.shape[1], device=device),
     )
-    # g = -log(-log(u)): of 1 - u, which is exact where it is small and g is great.
-    rest = ((1 << HASH_BITS) - bits).float() * 2.0**-HASH_BITS
-    noisy = log_q / r.sampling.temperature - (-torch.log1p(-rest)).log()
+    noisy = log_q / r.sampling.temperature + gumbel_single(bits)
     noisy[:, eos] = torch.inf
     tokens = noisy.topk(count, dim=-1).indices
     best, order = log_q.gather(1, tokens).sort(dim=-1, descending=True, stable=True)

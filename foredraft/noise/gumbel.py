@@ -112,3 +112,13 @@ def gumbel_of_hash(bits: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.as_tensor(_gumbel(bits, torch.int64, torch.float64))
+
+
+def gumbel_single(bits: torch.Tensor) -> torch.Tensor:
+    """Return the noise of the 52 bits that `hash_torch` gave in single precision, same shape.
+
+    For what drafter and target need not have in common to the last bit: which tokens to guess.
+    """
+    # Of 1 - u, which is exact where it is small and the noise is great.
+    rest = ((1 << HASH_BITS) - bits).float() * 2.0**-HASH_BITS
+    return -(-rest.neg().log1p()).log()

@@ -1,4 +1,4 @@
-/* argmax_v [z(v) + g(key, v)] over vocabulary rows: see core/sampling.py, whose pruning this
+/* argmax_v [z(v) + g(key, v)] over vocabulary rows: see rules/sampling.py, whose pruning this
  * repeats, and foredraft/noise/gumbel.py, whose hash this is. Logarithms are the C library's, so a winner is
  * final only with a margin that exceeds any difference between logarithms; the caller looks.
  */
@@ -138,6 +138,80 @@ EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64
         }
 #endif
         tokens[r] = choose(logits, vocabulary, keys[r], temperatures[r], head, z, leads + r);
+    }
+    (void)wide;
+}
+
+typedef struct {
+    double score;
+    int64_t token;
+} guess;
+
+/* Put a token among the best ones, which are in order, in place of the last. */
+INLINE void put(guess *best, int64_t count, double score, int64_t token) {
+    int64_t at = count - 1;
+    if (!(score > best[at].score)) return;
+    for (; at > 0 && best[at - 1].score < score; at--) best[at] = best[at - 1];
+    best[at].score = score;
+    best[at].token = token;
+}
+
+/* Write the `count` tokens with the greatest score, best first: a logit or, above temperature 0,
+ * what `draw` scores. As there, only tokens that could be among them get noise. */
+INLINE void guess_row(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
+                      double head, guess *best, int64_t count, int64_t *tokens) {
+    for (int64_t i = 0; i < count; i++) best[i] = (guess){-INFINITY, -1};
+    int64_t top = largest(logits, vocabulary);
+    double most = top < 0 ? 0 : logits[top], least = most - head * temperature;
+    for (int64_t v = 0; top >= 0 && v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        float bar = temperature > 0 ? (float)least : (float)best[count - 1].score;
+        for (int64_t i = 0; i < n; i++) any |= logits[v + i] >= bar;
+        for (int64_t i = 0; any && i < n; i++) {
+            if (!(logits[v + i] >= bar)) continue;
+            double score = logits[v + i];
+            if (temperature > 0) score = (score - most) / temperature + gumbel(hash(key, v + i));
+            put(best, count, score, v + i);
+        }
+    }
+    double last = best[count - 1].score;
+    double u = isinf(last) ? 0 : exp(-exp(-(last + head)));
+    uint64_t bound = (uint64_t)(u * TWO_52);
+    for (int64_t v = 0; top >= 0 && temperature > 0 && v < vocabulary; v += CHUNK) {
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        uint64_t h[CHUNK];
+        for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
+        for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
+        for (int64_t i = 0; any && i < n; i++)
+            if (h[i] >= bound && logits[v + i] < (float)least)
+                put(best, count, (logits[v + i] - most) / temperature + gumbel(h[i]), v + i);
+    }
+    for (int64_t i = 0; i < count; i++) tokens[i] = best[i].token;
+}
+
+#if defined(__x86_64__)
+AVX512 static void guess_row_avx512(const float *logits, int64_t vocabulary, uint64_t key,
+                                    double temperature, double head, guess *best, int64_t count,
+                                    int64_t *tokens) {
+    guess_row(logits, vocabulary, key, temperature, head, best, count, tokens);
+}
+#endif
+
+/* Write each row's `count` likeliest tokens [rows, count], -1 after the last that can be drawn.
+ * best is room for [count] of them. */
+EXPORTED void fd_guess(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
+                       const uint64_t *keys, const double *temperatures, double head, void *best,
+                       int64_t count, int64_t *tokens) {
+    int wide = has_avx512();
+    for (int64_t r = 0; r < rows; r++, logits += stride, tokens += count) {
+#if defined(__x86_64__)
+        if (wide) {
+            guess_row_avx512(logits, vocabulary, keys[r], temperatures[r], head, best, count,
+                             tokens);
+            continue;
+        }
+#endif
+        guess_row(logits, vocabulary, keys[r], temperatures[r], head, best, count, tokens);
     }
     (void)wide;
 }

@@ -17,8 +17,9 @@ from foredraft.types import Grammar, ModelInfo, Price
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
+from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.logits import GrammarMatcher, LogitsProcessors
-from verifier_service.rules.rules import Decision, Logits, rule_of
+from verifier_service.rules.rules import Decision, Logits, Rule, rule_of
 from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.schedule.admission import check_open
 from verifier_service.schedule.batching import schedule
@@ -27,7 +28,14 @@ from verifier_service.schedule.kv_manager import KvManager
 from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
-from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, RowsAhead
+from verifier_service.targets.followers import Followers
+from verifier_service.targets.self_drafting import (
+    MOST_AHEAD,
+    Learnt,
+    NoSelfDraft,
+    OwnTree,
+    SelfDraft,
+)
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verify_step import (
@@ -61,6 +69,7 @@ class VerifierEngine:
         plain_round_s: float = 0.25,
         argmax: GumbelArgmax = gumbel_argmax,
         choice: Choice = choose,
+        guesses: Guesses = likeliest,
         grammars: Grammars | None = None,
         pricing: Pricing | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -70,7 +79,7 @@ class VerifierEngine:
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
         self._plain_round_s = plain_round_s
-        self._argmax, self._choose = argmax, choice
+        self._argmax, self._choose, self._guesses = argmax, choice, guesses
         self._grammars = grammars or NoGrammars()
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
@@ -139,7 +148,8 @@ class VerifierEngine:
         rule = rule_of(request.acceptance, request.sampling, self._argmax, request.drafted)
         # A part of a draft, and one made with the target's own noise, are exact by one rule alone.
         own = request.self_draft if rule.divisible else 0
-        worst = streams.most_rows(commit_limit, max(request.max_draft, own), own)
+        ahead = MOST_AHEAD if own else 0
+        worst = streams.most_rows(commit_limit, max(request.max_draft, own), ahead)
         self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
@@ -158,12 +168,21 @@ class VerifierEngine:
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
-            self_draft=RowsAhead(own, self._learnt) if own else NoSelfDraft(),
+            self_draft=self._self_draft(own, request, rule),
+            guesses=self._guesses,
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,
         )
         return handle
+
+    def _self_draft(self, most: int, request: VerifyOpen, rule: Rule) -> SelfDraft:
+        """Return what drafts for a session itself, at most so many tokens."""
+        if not most or request.layout is None:
+            return NoSelfDraft()
+        own = OwnTree(most, Followers(request.layout), self._learnt, rule.trees)
+        own.extend(request.prefix)
+        return own
 
     def close(self, handle: int) -> None:
         """Free a session; a handle that is not open is ignored."""

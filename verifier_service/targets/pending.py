@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from foredraft.messages import Round
@@ -61,9 +60,11 @@ class Pending:
 
     def draft_itself(self, own: SelfDraft, left: int) -> None:
         """Offer the session's own draft to the next pass, which decides one token more."""
-        room = min(self.asked.plain_steps - len(self.emitted), left) - 1
-        tokens, expected = own.draft(room)
-        self.offered = self.round = replace(self.asked, draft=tokens, expected=expected)
+        depth = min(self.asked.plain_steps - len(self.emitted), left) - 1
+        tree = own.draft(depth)
+        self.offered = self.round = replace(
+            self.asked, draft=tree.tokens, parents=tree.parents, expected=tree.expected
+        )
 
     def buy(self, count: int) -> None:
         """Verify so many of the offered draft tokens, the first ones."""
@@ -71,12 +72,5 @@ class Pending:
             self.round = first_nodes(self.offered, count)
 
     def rows_ahead(self, own: SelfDraft, drafted: int, left: int) -> int:
-        """Return how many rows lie ahead of so many tokens of the session's own draft."""
-        if self.drafted:
-            return 0
-        return own.rows_ahead(len(self.offered.draft), drafted, left - drafted - 1)
-
-    def learn(self, own: SelfDraft, drafted: int, kept: int, chosen: Sequence[int]) -> None:
-        """Tell what drafts what the rows chose, of which so many were drafted and kept."""
-        if not self.drafted:
-            own.decided(len(self.offered.draft), drafted, kept, chosen)
+        """Return how many rows are ahead where so many tokens of the own draft are verified."""
+        return 0 if self.drafted else own.rows_ahead(drafted, left - 1)

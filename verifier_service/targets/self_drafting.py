@@ -1,154 +1,202 @@
 """What an any-subset target drafts for itself: its own rows, of passes that it made anyway. Pure.
 
-A pass over a draft has a query row after the text and after each drafted token, and rows ahead: at
-the positions that follow the whole draft, which see all of it. Every row is drawn with the noise of
-its order index. So a pass also shows what comes after the tokens that it decides: rows behind the
-first refused token saw that token and not the right one (Jacobi decoding), rows ahead saw no token
-of their neighbours' (the star of "Reviving Any-Subset Autoregressive Models", Fig. 1a). That is the
-next pass's draft: no pass is made for a draft alone, and each decides at least one token, so there
-are never more passes than tokens (Theorem 1), for every draft length.
+A pass has rows ahead: at the positions that follow the next one, which see what is known and none
+of each other's tokens (the star of "Reviving Any-Subset Autoregressive Models", Fig. 1a). Each is
+drawn with the noise of its order index, so its likeliest tokens are those greatest by
+log p / T + g. They, and the text's own bigrams (Alg. 2), are the guesses of the next pass, whose
+draft is the tree of those that are right most often. No pass is made for a draft alone, and each
+decides at least one token, so there are never more passes than tokens (Theorem 1), for every
+length of the draft.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import mul
-from typing import NamedTuple, Protocol
+from itertools import repeat
+from operator import attrgetter
+from typing import Protocol
 
-# How fast a session's estimates follow, and an engine's, what they are at first, high so that
-# drafts are tried, and the largest distance ahead that has an estimate of its own.
-_RATE, _SHARED_RATE = 0.1, 0.02
-_START = 0.9
-_FAR = 8
-# For how many passes nothing is drafted once a draft was too dear: twice as many each time, at most
-# so many.
+from verifier_service.targets.followers import Followers
+from verifier_service.targets.guess_odds import FOLLOWER, GuessOdds
+from verifier_service.targets.guess_tree import Guess, GuessTree, likeliest_tree
+
+MOST_AHEAD = 3
+"""How many rows ahead a pass has at most: the tokens of deeper branches are guessed too seldom."""
+# How many guesses of a row ahead are kept.
+_MOST_GUESSES = 128
+# A session's estimates begin with its engine's, which weigh so many guesses.
+_KNOWN_WEIGHT = 50.0
+# For how many passes there are no rows ahead once their guesses were too dear: twice as many each
+# time, at most so many.
 _PAUSE, _LONGEST = 16, 256
-
-
-class Guess(NamedTuple):
-    """A token to come, from a row so many positions ahead of what it saw; 0: one that saw a refused
-    token.
-    """
-
-    token: int
-    ahead: int
-
-
-@dataclass(slots=True)
-class Learnt:
-    """What an engine's sessions found out about their drafts, which the next ones begin with."""
-
-    odds: list[float] = field(default_factory=lambda: [_START] * (1 + _FAR))
-    """of a guess to be right where those before it are, by how far ahead its row was"""
-    pause: int = _PAUSE
-    """passes without rows ahead once a draft is too dear"""
+# A draft has twice as many tokens as one of the last ones had verified, and at least so many.
+_LEAST_OFFER, _SLOWER = 4, 0.9
 
 
 class SelfDraft(Protocol):
     """A session's draft of its own, for its next pass."""
 
     @property
-    def most_tokens(self) -> int:
-        """How many tokens a draft may have, and as many rows may be ahead of it."""
+    def guesses(self) -> int:
+        """How many of a row's likeliest tokens are of use."""
 
-    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return at most `room` tokens, and how likely each is accepted along with those before."""
+    def draft(self, depth: int) -> GuessTree:
+        """Return a draft at most so many tokens deep."""
 
-    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
-        """Return how many rows, at most `room`, to have ahead of a draft, of which so many tokens
-        were offered and so many are verified.
+    def rows_ahead(self, drafted: int, room: int) -> int:
+        """Return how many rows, at most `room`, to have ahead where so many tokens of the draft are
+        verified.
         """
 
-    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
-        """Learn from a pass: what each row chose, of 1 + drafted rows and those ahead."""
+    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
+        """Learn from a pass that verified so many tokens of the draft: the tokens that it decided,
+        and the likeliest ones of each row ahead.
+        """
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Follow the text."""
 
     def forget(self) -> None:
-        """Drop the draft: it does not follow the text."""
+        """Drop the guesses: the text goes on by other drafts."""
 
 
 class NoSelfDraft:
     """Of a session that drafts nothing itself."""
 
-    most_tokens = 0
+    guesses = 0
 
-    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def draft(self, depth: int) -> GuessTree:
         """Return nothing."""
-        return (), ()
+        return GuessTree()
 
-    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
+    def rows_ahead(self, drafted: int, room: int) -> int:
         """Return 0."""
         return 0
 
-    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
+    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
         """Learn nothing."""
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Do nothing."""
 
     def forget(self) -> None:
         """Do nothing."""
 
 
 @dataclass(slots=True)
-class RowsAhead:
-    """Drafts of at most `most_tokens` tokens.
+class Learnt:
+    """What an engine's sessions found out about their guesses, which the next ones begin with."""
 
-    Where rows are too dear for any of a draft, none are asked for ahead during some passes.
-    """
+    odds: GuessOdds = field(default_factory=GuessOdds)
+    pause: int = _PAUSE
+    """passes without rows ahead once their guesses are too dear"""
+
+
+@dataclass(slots=True)
+class OwnTree:
+    """Drafts of at most `most_tokens` tokens after a text; paths unless `branches`."""
 
     most_tokens: int
-    learnt: Learnt = field(default_factory=Learnt)
-    guesses: list[Guess] = field(default_factory=list)
-    moved: int = 1
-    """tokens that the last pass decided"""
-    odds: list[float] = field(init=False)
-    """the session's own, as Learnt has them"""
+    followers: Followers
+    learnt: Learnt
+    branches: bool = True
+    odds: GuessOdds = field(init=False)
     pause: int = 0
     """passes until rows are asked for again"""
+    # Of the tokens to come, one by one, the guesses of a row, best first; and how far the first of
+    # these rows was ahead.
+    _rows: Sequence[Sequence[int]] = ()
+    _ahead: int = 0
+    # Of the draft: how many tokens it has, and how many of them stand before the first one that
+    # only a row ahead has.
+    _offered: int = 0
+    _free: int = 0
+    # How many tokens were verified of late.
+    _bought: float = _LEAST_OFFER
 
     def __post_init__(self) -> None:
-        self.odds = list(self.learnt.odds)
+        self.odds = GuessOdds(self.learnt.odds, _KNOWN_WEIGHT)
 
-    def draft(self, room: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Return the first guesses."""
-        guesses = self.guesses[: max(0, min(room, self.most_tokens))]
-        likely = accumulate((self.odds[guess.ahead] for guess in guesses), mul)
-        return tuple(guess.token for guess in guesses), tuple(likely)
+    @property
+    def guesses(self) -> int:
+        """How many of a row's likeliest tokens are of use."""
+        return min(self.most_tokens, _MOST_GUESSES)
 
-    def rows_ahead(self, offered: int, drafted: int, room: int) -> int:
-        """Return what the next draft lacks if this pass decides as many tokens as the last one.
+    def draft(self, depth: int) -> GuessTree:
+        """Return the guesses that are likeliest to be accepted."""
+        most = min(self.most_tokens, int(2 * self._bought) + _LEAST_OFFER)
+        by_rows = self._sorted_rows()
+        found = likeliest_tree(
+            lambda step, token: self._children(step, token, by_rows), most, depth, self.branches
+        )
+        self._offered = len(found.guesses)
+        self._free = next((i for i, g in enumerate(found.guesses) if g.by_row), self._offered)
+        return found
 
-        Where drafts are cut, or were too dear lately, it is to have one token more than this one.
-        """
-        if self.pause or offered > drafted == 0:
-            return 0
-        cut = offered > drafted or (not drafted and self.learnt.pause > _PAUSE)
-        most = min(self.most_tokens, drafted + 1) if cut else self.most_tokens
-        return max(0, min(most, most - drafted + self.moved, room))
+    def _sorted_rows(self) -> list[list[Guess]]:
+        """Return the guesses of each row ahead, likeliest first."""
+        rows = []
+        for ahead, row in enumerate(self._rows, start=self._ahead):
+            chances = self.odds.ranked(ahead, len(row))
+            guesses = map(Guess, chances, row, repeat(True))
+            rows.append(sorted(guesses, key=_chance, reverse=True))
+        return rows
 
-    def decided(self, offered: int, drafted: int, kept: int, chosen: Sequence[int]) -> None:
-        """Follow the odds, and take the rows behind the decided tokens as guesses."""
-        for place in range(min(kept + 1, drafted)):
-            self._learn(self.guesses[place].ahead, place < kept)
-        if not drafted and self.guesses:
-            # The token came, though nobody paid for its draft.
-            self._learn(self.guesses[0].ahead, self.guesses[0].token == chosen[0])
-        self.pause = max(0, self.pause - 1)
-        if offered > drafted == 0:
-            self.pause, self.learnt.pause = self.learnt.pause, min(2 * self.learnt.pause, _LONGEST)
-        elif drafted:
-            self.learnt.pause = _PAUSE
-        self.moved = 1 + kept
-        whole = kept == drafted
-        self.guesses = [
-            Guess(token, min(place - drafted, _FAR) if whole else 0)
-            for place, token in enumerate(chosen)
-            if place > kept
+    def _children(
+        self, step: int, guessed: int | None, by_rows: Sequence[Sequence[Guess]]
+    ) -> Sequence[Guess]:
+        """Return the guesses of the step-th token to come after a guessed one, likeliest first."""
+        row = by_rows[step] if step < len(by_rows) else ()
+        after = self.followers.after(self.followers.before(step, guessed))
+        if not after:
+            return row
+        chances = self.odds.ranked(FOLLOWER, len(after))
+        guesses = [
+            *map(Guess, chances, after, repeat(False)),
+            *(guess for guess in row if guess.token not in after),
         ]
+        return sorted(guesses, key=_chance, reverse=True)
+
+    def rows_ahead(self, drafted: int, room: int) -> int:
+        """Return 0 where guesses of rows are not verified, or lately were not."""
+        if self.pause or self._too_dear(drafted):
+            return 0
+        return max(0, min(MOST_AHEAD, room))
+
+    def _too_dear(self, drafted: int) -> bool:
+        return drafted <= self._free < self._offered
+
+    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
+        """Follow the odds, and take the guesses of the rows behind the decided tokens."""
+        self._learn(tokens)
+        self.pause = max(0, self.pause - 1)
+        if self._too_dear(drafted):
+            self.pause, self.learnt.pause = self.learnt.pause, min(2 * self.learnt.pause, _LONGEST)
+        elif drafted > self._free:
+            self.learnt.pause = _PAUSE
+        self._bought = max(float(drafted), _SLOWER * self._bought)
+        self._rows, self._ahead = ahead[len(tokens) - 1 :], len(tokens)
+
+    def _learn(self, tokens: Sequence[int]) -> None:
+        before = None
+        for step, token in enumerate(tokens):
+            after = self.followers.after(self.followers.before(step, before))
+            row = self._rows[step] if step < len(self._rows) else ()
+            among = after.index(token) if token in after else None
+            rank = row.index(token) if among is None and token in row else None
+            for odds in (self.odds, self.learnt.odds):
+                odds.learn(FOLLOWER, len(after), among)
+                odds.learn(self._ahead + step, len(row), rank)
+            before = token
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Follow the text's bigrams."""
+        self.followers.extend(tokens)
 
     def forget(self) -> None:
-        """Drop the draft."""
-        self.guesses = []
+        """Drop the guesses of rows."""
+        self._rows, self._offered, self._free = (), 0, 0
 
-    def _learn(self, ahead: int, right: bool) -> None:
-        for odds, rate in ((self.odds, _RATE), (self.learnt.odds, _SHARED_RATE)):
-            odds[ahead] += rate * (right - odds[ahead])
+
+_chance = attrgetter("chance")

@@ -13,6 +13,7 @@ from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.messages import Round, Verdict
 from foredraft.types import NO_PRICE, Price, Timings, TokenLogprobs
 from verifier_service.models.port import Segment
+from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
 from verifier_service.rules.rules import Decision, Logits, Rule
@@ -46,6 +47,7 @@ class Session:
     # The time of passes after which a plain round ends, with at least a token.
     plain_round_s: float = inf
     self_draft: SelfDraft = field(default_factory=NoSelfDraft)
+    guesses: Guesses = likeliest
     # How many top logprobs accompany each committed token; None: no logprobs.
     logprobs: int | None = None
     # Those of the prefix, until the first verdict; None if not requested.
@@ -235,16 +237,18 @@ class Session:
     def draws(self) -> list[RowSampling]:
         """Return how each row of the round is sampled."""
         assert self.pending is not None
-        n, drafted = len(self.tokens), self.pending.num_drafted
-        ahead = range(n + drafted + 1, n + drafted + 1 + self.rows_ahead)
-        return [*self.rule.draws(self.pending.round, n), *map(self.rule.draw, ahead)]
+        return [*self.rule.draws(self.pending.round, len(self.tokens)), *self._draws_ahead()]
+
+    def _draws_ahead(self) -> list[RowSampling]:
+        first = len(self.tokens) + 1
+        return [self.rule.draw(at) for at in range(first, first + self.rows_ahead)]
 
     def branches(self) -> list[Sequence[int]]:
         """Return for each row of the round its tokens after the committed ones."""
         assert self.pending is not None
         draft = self.pending.round.draft
         nodes, parents = range(len(draft)), explicit(self.pending.round.parents, len(draft))
-        ahead = [draft] * self.rows_ahead
+        ahead: list[Sequence[int]] = [()] * self.rows_ahead
         return [(), *([draft[at] for at in branch(parents, node)] for node in nodes), *ahead]
 
     def accept(self, chosen: Sequence[int], logits: Logits) -> Decision:
@@ -258,8 +262,17 @@ class Session:
         if rows - 1 < len(request.draft):
             request = first_nodes(request, rows - 1)
         decision = self.rule.decide(request, len(self.tokens), chosen[:rows], logits[:rows])
-        pending.learn(self.self_draft, len(request.draft), len(decision.path), chosen)
+        if not pending.drafted:
+            self._learn(decision, rows, logits)
         return decision
+
+    def _learn(self, decision: Decision, rows: int, logits: Logits) -> None:
+        """Give the own draft what was decided, and the guesses of the rows ahead."""
+        assert self.pending is not None
+        draft, count = self.pending.round.draft, self.self_draft.guesses
+        tokens = [*(draft[node] for node in decision.path), decision.token]
+        ahead = self.guesses(logits[rows:], self._draws_ahead()[: len(logits) - rows], count)
+        self.self_draft.decided(rows - 1, tokens, ahead)
 
     def commit(
         self, decision: Decision, batch_rows: int, raw: Logits, price: Price = NO_PRICE
@@ -305,6 +318,7 @@ class Session:
         self.tokens.extend(tokens)
         self.processors.extend(tokens)
         self.prefix_hash = extend_hash(self.prefix_hash, tokens)
+        self.self_draft.extend(tokens)
 
     def _finish_round(self, path: tuple[int, ...], batch_rows: int, price: Price) -> Verdict:
         """End the round in flight; return its verdict, with path as the accepted nodes."""

@@ -35,7 +35,7 @@ class Streams(Protocol):
         """Return a round's rows, given its tokens without KV and, as the last ones, the draft.
 
         As many logits are wanted of it, the last 1 + drafted + ahead for what follows the text and
-        each node of the draft, and for the positions after that, given the whole draft, a path.
+        each node of the draft, and for the positions after the next one, given the text alone.
         """
 
 
@@ -81,7 +81,7 @@ class TwoStreams:
 
     def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the rows of the text and of a draft, and their queries."""
-        return min(commit_limit + max_draft, self.length) + 1 + max_draft + max_ahead
+        return commit_limit + max_draft + 1 + max_draft + max_ahead
 
     def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows there are: content, and a query after the text and each node."""
@@ -94,10 +94,10 @@ class TwoStreams:
         tree = explicit(content.parents, drafted)
         nodes = [known - 1 + depth for depth in depths(tree)]
         queries = [known, *(order + 1 for order in nodes)]
-        queries += range(known + drafted + 1, known + drafted + 1 + ahead)
+        queries += range(known + 1, known + 1 + ahead)
         return content._replace(
             tokens=[*content.tokens, *[self.query_token] * len(queries)],
-            parents=[*tree, ROOT, *range(drafted), *[drafted - 1] * ahead],
+            parents=[*tree, ROOT, *range(drafted), *[ROOT] * ahead],
             mutual=0 if start else len(self.layout.given),
             positions=[sigma[order] for order in (*range(start, known), *nodes, *queries)],
         )

@@ -16,8 +16,8 @@ class DirectConfig(StrictModel):
     keep_alive_timeout_s: float = Field(
         default=90.0,
         gt=0,
-        description="Time after which a connection without a request is closed. Clients keep theirs "
-        "for less, or a request may meet its end.",
+        description="Time after which a connection without a request is closed; clients keep "
+        "theirs for less, or a request may meet its end.",
     )
     tls: TlsConfig | None = Field(default=None, description="HTTPS; null: HTTP.")
 

@@ -1,4 +1,4 @@
-"""The compiled choice (verifier/sampling.c): the same tokens as core/sampling.py, sooner."""
+"""The compiled choice (verifier/sampling.c): the same tokens as rules/sampling.py, sooner."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from foredraft.noise.streams import stream_key
 from foredraft_kernels.loader import load_kernels
+from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.sampling import (
     HEAD_NATS,
     Choice,
@@ -19,6 +20,7 @@ from verifier_service.rules.sampling import (
     RowSampling,
     choose,
     gumbel_argmax,
+    process,
 )
 
 if TYPE_CHECKING:
@@ -43,8 +45,14 @@ def best_choice() -> Choice:
     return choose if kernels is None else NativeChoice(kernels)
 
 
+def best_guesses() -> Guesses:
+    """Return the compiled guesses where they were built, else the reference."""
+    kernels = load_kernels()
+    return likeliest if kernels is None else NativeGuesses(kernels)
+
+
 class NativeChoice:
-    """core/sampling.choose in one call for all rows; what truncates a row leaves it to that."""
+    """sampling.choose in one call for all rows; what truncates a row leaves it to that."""
 
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._choose = kernels.fd_choose
@@ -110,3 +118,40 @@ class NativeArgmax:
                 token = gumbel_argmax(z[row : row + 1], draws[row : row + 1])[0]
             tokens.append(token)
         return tokens
+
+
+class NativeGuesses:
+    """guesses.likeliest in one call for all rows; near-ties may come in another order."""
+
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self._guess = kernels.fd_guess
+
+    def __call__(
+        self, logits: npt.NDArray[np.float32], draws: Sequence[RowSampling], count: int
+    ) -> list[list[int]]:
+        if not draws:
+            return []
+        rows, count = len(draws), min(count, logits.shape[1])
+        cut = [row for row, draw in enumerate(draws) if truncates(draw.sampling)]
+        scores = np.array(logits) if cut else np.ascontiguousarray(logits)
+        keys = array("q", [stream_key(draw.sampling.seed, draw.position) for draw in draws])
+        temperatures = array("d", [draw.sampling.temperature for draw in draws])
+        for row in cut:
+            scores[row] = process(logits[row : row + 1], draws[row : row + 1])[0]
+            temperatures[row] = 1.0
+        # What each score is kept with: it, and its token.
+        room, tokens = bytearray(16 * count), array("q", bytes(8 * rows * count))
+        self._guess(
+            scores.ctypes.data,
+            rows,
+            scores.shape[1],
+            scores.shape[1],
+            keys.buffer_info()[0],
+            temperatures.buffer_info()[0],
+            HEAD_NATS,
+            ctypes.addressof(ctypes.c_char.from_buffer(room)),
+            count,
+            tokens.buffer_info()[0],
+        )
+        found = [tokens[row * count : (row + 1) * count].tolist() for row in range(rows)]
+        return [each[: each.index(-1)] if each[-1] < 0 else each for each in found]

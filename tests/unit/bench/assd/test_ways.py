@@ -33,7 +33,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> VerifierEngine:
 @pytest.mark.skipif(not numerics.native_bf16(), reason="this CPU has no native bf16 arithmetic")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_all_exact_ways_write_the_same_text(engine: VerifierEngine, temperature: float) -> None:
-    compared = ways(engine, LAYOUT.length, (2, 5))
+    compared = ways(engine, LAYOUT.length, (2, 5), (16,))
     found = {(way.name, way.k): way.timed(TEXT, temperature).decoded for way in compared}
     plain = found[SERVED, 0]
     for way in compared:
@@ -102,6 +102,6 @@ def test_figures_are_those_of_the_samples() -> None:
     law = row(sampled, 1.0, samples(3.0, 0.5, tokens=4), samples(3.0, 1.0))
     assert law.identical is None
     rows = [found, found._replace(temperature=1.0), law]
-    told = summary(rows, 5)
+    told = summary(rows, 5, 5)
     assert told["identical"] == 1.0 and told["speedup_printed"] == law.speedup
     assert as_markdown(rows).count("\n") == 5

@@ -120,7 +120,7 @@ def test_a_query_row_sees_what_is_known_and_itself(checkpoint):
     later = model.forward([streams.rows(siblings, 2, 0)])
     assert (len(found), len(later)) == (4, 3)
     np.testing.assert_allclose(later[0], found[0], atol=2e-4)
-    branches = [(0, tokens[:7], 7), (1, tokens[:8], 8), (2, tokens, 9), (3, tokens, 10)]
+    branches = [(0, tokens[:7], 7), (1, tokens[:8], 8), (2, tokens, 9), (3, tokens[:7], 8)]
     others = [(1, (*tokens[:7], 4), 8), (2, (*tokens[:7], 5), 8)]
     for rows, found_rows in ((found, branches), (later, others)):
         for row, content, order in found_rows:

@@ -1,117 +1,190 @@
-"""What a target drafts for itself, from rows that it had anyway."""
+"""What a target drafts for itself, from rows that it had anyway and from its text's bigrams."""
 
 from __future__ import annotations
 
 import pytest
 
-from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, RowsAhead
+from foredraft.decoding.tree import ROOT, depths
+from foredraft.layout import Layout
+from verifier_service.targets.followers import Followers
+from verifier_service.targets.guess_tree import GuessTree
+from verifier_service.targets.self_drafting import (
+    MOST_AHEAD,
+    Learnt,
+    NoSelfDraft,
+    OwnTree,
+)
+
+# One token is given, and all others follow by position.
+LAYOUT = Layout(400, (0,))
 
 
-def tokens(draft, room=99):
-    return draft.draft(room)[0]
+def tree(most=8, learnt=None, branches=True, prefix=(1,)):
+    own = OwnTree(most, Followers(LAYOUT), learnt or Learnt(), branches)
+    own.extend(prefix)
+    return own
 
 
-def test_the_first_pass_has_rows_ahead_and_they_are_the_first_draft():
-    draft = RowsAhead(3)
-    assert tokens(draft) == ()
-    assert draft.rows_ahead(0, 0, 99) == 3
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    assert tokens(draft) == (11, 12, 13)
-    assert tokens(draft, 2) == (11, 12) and tokens(draft, -1) == ()
+def passed(own, tokens, ahead=(), drafted=0):
+    own.decided(drafted, tokens, ahead)
+    own.extend(tokens)
 
 
-def test_a_whole_draft_is_followed_by_its_rows_ahead():
-    draft = RowsAhead(3)
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    draft.decided(3, 3, 3, [11, 12, 13, 14, 15, 16, 17])
-    assert tokens(draft) == (15, 16, 17)
-    assert [guess.ahead for guess in draft.guesses] == [1, 2, 3]
-    assert draft.rows_ahead(3, 3, 99) == 3
+def test_the_first_pass_has_rows_ahead_and_their_tokens_are_the_first_draft():
+    own = tree(5)
+    assert own.draft(9) == GuessTree()
+    assert own.rows_ahead(0, 99) == MOST_AHEAD
+    passed(own, [10], [[11, 12], [21, 22]])
+    draft = own.draft(9)
+    roots = [draft.tokens[i] for i, parent in enumerate(draft.parents) if parent == ROOT]
+    assert roots == [11, 12]
+    assert {draft.tokens[i] for i, at in enumerate(depths(draft.parents)) if at == 2} == {21, 22}
+    assert len(draft.tokens) == 5
 
 
-def test_behind_a_refused_token_the_rows_are_kept():
-    draft = RowsAhead(3)
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    draft.decided(3, 3, 1, [11, 22, 23, 24, 25])
-    assert tokens(draft) == (23, 24, 25)
-    assert {guess.ahead for guess in draft.guesses} == {0}
-    # Two tokens were decided, so two are to come.
-    assert draft.rows_ahead(3, 3, 99) == 2 and draft.rows_ahead(3, 3, 1) == 1
+def test_parents_come_first_and_none_is_likelier_than_the_one_before():
+    own = tree(64)
+    for _ in range(20):
+        passed(
+            own, [10], [[11, 12, 13, 14], [21, 22, 23], [31, 32]], drafted=len(own.draft(9).guesses)
+        )
+    draft = own.draft(9)
+    assert all(parent < node for node, parent in enumerate(draft.parents))
+    assert list(draft.expected) == sorted(draft.expected, reverse=True)
+    assert all(
+        chance < draft.expected[parent]
+        for chance, parent in zip(draft.expected, draft.parents, strict=True)
+        if parent != ROOT
+    )
 
 
-def test_the_odds_follow_what_is_accepted():
-    draft = RowsAhead(4)
-    for _ in range(60):
-        draft.decided(0, 0, 0, [1, 2, 3, 4, 5])
-        draft.decided(4, 4, 1, [2, 9, 9, 9, 9, 9, 9, 9, 9])
-    draft.decided(0, 0, 0, [1, 2, 3, 4, 5])
-    likely = draft.draft(99)[1]
-    assert likely[0] > 0.95 and likely[1] < 0.05
-    # None was reached, so nothing is known of them.
-    assert likely[2] == pytest.approx(0.9 * likely[1])
-    assert list(likely) == sorted(likely, reverse=True)
+@pytest.mark.parametrize("depth", [-1, 0, 1, 2, 3])
+def test_no_branch_is_deeper_than_there_is_room(depth):
+    own = tree(64)
+    passed(own, [10], [[11, 12], [21, 22], [31, 32]])
+    draft = own.draft(depth)
+    assert max(depths(draft.parents), default=0) == max(0, min(depth, 3))
+    assert bool(draft.tokens) == (depth > 0)
+
+
+def test_what_is_decided_takes_rows_away():
+    own = tree()
+    passed(own, [10], [[11], [21], [31]])
+    assert own.draft(9).tokens == (11, 21, 31)
+    # Its rows ahead begin with the token after the next: two tokens are known by the row before.
+    passed(own, [11, 22], [[23], [33], [43]], drafted=3)
+    assert own.draft(9).tokens == (33, 43)
+
+
+def test_without_branches_the_draft_is_a_path():
+    own = tree(branches=False)
+    passed(own, [10], [[11, 12, 13], [21, 22], [31]])
+    draft = own.draft(9)
+    assert (draft.tokens, draft.parents) == ((11, 21, 31), (-1, 0, 1))
+
+
+def test_the_texts_own_bigrams_are_guesses_too():
+    own = tree(prefix=(1, 5, 6, 7, 5))
+    # 6 came after 5, and 7 after 6.
+    assert own.draft(9).tokens == (6, 7, 5, 6, 7, 5, 6, 7)
+    passed(own, [6], [[9]])
+    draft = own.draft(9)
+    assert {token for token, p in zip(draft.tokens, draft.parents, strict=True) if p == ROOT} == {
+        7,
+        9,
+    }
+
+
+def test_a_bigram_follows_its_parent_in_the_tree():
+    own = tree(16, prefix=(1, 5, 6, 8, 5))
+    passed(own, [8], [[5, 2], [7]])
+    draft = own.draft(2)
+    below = {
+        (draft.tokens[parent], token)
+        for token, parent in zip(draft.tokens, draft.parents, strict=True)
+        if parent != ROOT
+    }
+    assert (5, 8) in below and (5, 6) in below and (2, 7) in below and (2, 6) not in below
+
+
+def test_the_odds_follow_what_was_right():
+    own = tree(4)
+    for _ in range(100):
+        passed(own, [3], [[9, 3], [9, 3]])
+    draft = own.draft(1)
+    chances = dict(zip(draft.tokens, draft.expected, strict=True))
+    # 3 also came after 3, always.
+    assert chances[3] > 0.9 and chances[9] < 0.1
+
+
+def test_guesses_that_nobody_paid_for_are_learnt_from_and_others_begin_with_that():
+    learnt = Learnt()
+    for number in range(60):
+        own = tree(4, learnt)
+        passed(own, [100], [[10 + number, 2]])
+        passed(own, [10 + number], drafted=0)
+    own = tree(4, learnt)
+    passed(own, [100], [[50, 51]])
+    assert own.draft(1).expected[0] > 0.8
 
 
 def test_where_rows_are_too_dear_it_pauses_and_tries_again():
-    draft = RowsAhead(3)
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    assert draft.rows_ahead(3, 0, 99) == 0
-    draft.decided(3, 0, 0, [11])
+    own = tree(3)
+    passed(own, [10], [[11], [21]])
+    own.draft(9)
+    assert own.rows_ahead(0, 99) == 0 and own.rows_ahead(1, 99) == MOST_AHEAD
+    assert own.rows_ahead(1, 1) == 1 and own.rows_ahead(1, -1) == 0
+    passed(own, [77], drafted=0)
     waited = 0
-    while not draft.rows_ahead(0, 0, 99):
-        assert tokens(draft) == ()
-        draft.decided(0, 0, 0, [12])
+    while not own.rows_ahead(0, 99):
         waited += 1
+        own.draft(9)
+        passed(own, [100 + waited])
     assert waited == 16
 
 
-def test_a_draft_that_does_not_follow_the_text_is_dropped():
-    draft = RowsAhead(3)
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    draft.forget()
-    assert tokens(draft) == ()
+def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
+    learnt, waits = Learnt(), []
+    for _ in range(6):
+        own = tree(3, learnt)
+        passed(own, [10], [[11]])
+        own.draft(9)
+        passed(own, [12], drafted=0)
+        waits.append(own.pause)
+    assert waits == [16, 32, 64, 128, 256, 256]
+    passed(own, [13], [[14]])
+    own.draft(9)
+    passed(own, [14, 15], drafted=1)
+    assert learnt.pause == 16
+
+
+def test_a_pause_does_not_follow_where_bigrams_alone_are_bought():
+    own = tree(3, prefix=(1, 5, 6, 7, 5))
+    own.draft(9)
+    assert own.rows_ahead(1, 99) == MOST_AHEAD
+    passed(own, [6, 9], [[1], [2], [3]], drafted=1)
+    assert own.pause == 0
+
+
+def test_a_draft_grows_with_what_is_bought():
+    own = tree(64)
+    sizes: list[int] = []
+    for _ in range(6):
+        passed(own, [3], [list(range(10, 74))] * 3, drafted=sizes[-1] if sizes else 0)
+        sizes.append(len(own.draft(9).tokens))
+    assert sizes == sorted(sizes) and sizes[0] < 16 and sizes[-1] == 64
+
+
+def test_guesses_that_do_not_follow_the_text_are_dropped():
+    own = tree(3)
+    passed(own, [10], [[11], [21]])
+    own.draft(9)
+    own.forget()
+    assert own.draft(9) == GuessTree() and own.rows_ahead(0, 99) == MOST_AHEAD
 
 
 def test_nothing_is_drafted_where_nothing_may():
-    draft = NoSelfDraft()
-    draft.decided(0, 0, 0, [1])
-    draft.forget()
-    assert draft.draft(9) == ((), ()) and draft.rows_ahead(0, 0, 9) == draft.most_tokens == 0
-
-
-def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
-    learnt = Learnt()
-    waits = []
-    for _ in range(3):
-        draft = RowsAhead(3, learnt)
-        draft.decided(0, 0, 0, [10, 11, 12, 13])
-        draft.decided(3, 0, 0, [11])
-        waits.append(draft.pause)
-    assert waits == [16, 32, 64]
-    # Now no more is asked for than one draft token takes.
-    assert RowsAhead(3, learnt).rows_ahead(0, 0, 99) == 1
-    draft.decided(0, 0, 0, [10, 11, 12, 13])
-    draft.decided(3, 3, 1, [11, 12, 13, 14, 15])
-    assert learnt.pause == 16 and RowsAhead(3, learnt).rows_ahead(0, 0, 99) == 3
-
-
-def test_a_draft_that_is_cut_is_to_be_one_token_longer():
-    draft = RowsAhead(5)
-    draft.decided(0, 0, 0, [10, 11, 12, 13, 14, 15])
-    # Of five tokens one is verified: the next two are to have rows.
-    assert draft.rows_ahead(5, 1, 99) == 2
-    assert draft.rows_ahead(5, 5, 99) == 1
-
-
-def test_drafts_that_nobody_paid_for_are_learnt_from_too():
-    learnt = Learnt()
-    for _ in range(200):
-        draft = RowsAhead(2, learnt)
-        draft.decided(0, 0, 0, [10, 11, 12])
-        draft.decided(2, 0, 0, [99])
-    assert learnt.odds[1] < 0.1
-    for _ in range(200):
-        draft = RowsAhead(2, learnt)
-        draft.decided(0, 0, 0, [10, 11, 12])
-        draft.decided(2, 0, 0, [11])
-    assert learnt.odds[1] > 0.9 and RowsAhead(2, learnt).odds == learnt.odds
+    own = NoSelfDraft()
+    passed(own, [1])
+    own.forget()
+    assert own.draft(9) == GuessTree() and own.rows_ahead(0, 9) == own.guesses == 0
