@@ -10,8 +10,9 @@ _FAR = 8
 _RANKS = 9
 _KINDS = (1 + _FAR) * _RANKS
 _OF_RANK = tuple(min(rank.bit_length(), _RANKS - 1) for rank in range(2 ** (_RANKS - 1)))
-# The weight, in guesses, of what is expected at first; and how many are remembered.
-_FIRST_WEIGHT, _REMEMBERED = 4.0, 2000.0
+# How many guesses what is expected at first weighs, and at most what others found out; and how many
+# are remembered.
+_FIRST_WEIGHT, _KNOWN_WEIGHT, _REMEMBERED = 4.0, 50.0, 2000.0
 
 FOLLOWER = 0
 """The source of a guess from the text's own bigrams; a row that is n tokens ahead is source n."""
@@ -35,12 +36,15 @@ class GuessOdds:
 
     chances: list[float]
 
-    def __init__(self, known: GuessOdds | None = None, weight: float = _FIRST_WEIGHT) -> None:
-        self._weight = weight
-        self._prior = tuple(known.chances if known else map(_first, range(_KINDS)))
+    def __init__(self, known: GuessOdds | None = None) -> None:
         self._right = [0.0] * _KINDS
         self._made = [0.0] * _KINDS
-        self.chances = list(self._prior)
+        self.chances = list(known.chances) if known else [_first(each) for each in range(_KINDS)]
+        seen = [min(made, _KNOWN_WEIGHT) for made in known._made] if known else self._made
+        self._prior = [
+            (chance * (_FIRST_WEIGHT + made), _FIRST_WEIGHT + made)
+            for chance, made in zip(self.chances, seen, strict=True)
+        ]
 
     def learn(self, source: int, count: int, right: int | None) -> None:
         """Count that of the first `count` ranks of a source the `right`-th was the token."""
@@ -56,8 +60,8 @@ class GuessOdds:
         if self._made[each] > _REMEMBERED:
             self._made[each] /= 2
             self._right[each] /= 2
-        expected = self._prior[each] * self._weight
-        self.chances[each] = (self._right[each] + expected) / (self._made[each] + self._weight)
+        expected, weight = self._prior[each]
+        self.chances[each] = (self._right[each] + expected) / (self._made[each] + weight)
 
     def ranked(self, source: int, count: int) -> Sequence[float]:
         """Return the chances of the first `count` ranks of a source."""

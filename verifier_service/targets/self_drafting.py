@@ -25,8 +25,6 @@ MOST_AHEAD = 3
 """How many rows ahead a pass has at most: the tokens of deeper branches are guessed too seldom."""
 # How many guesses of a row ahead are kept.
 _MOST_GUESSES = 128
-# A session's estimates begin with its engine's, which weigh so many guesses.
-_KNOWN_WEIGHT = 50.0
 # For how many passes there are no rows ahead once their guesses were too dear: twice as many each
 # time, at most so many.
 _PAUSE, _LONGEST = 16, 256
@@ -116,7 +114,7 @@ class OwnTree:
     _bought: float = _LEAST_OFFER
 
     def __post_init__(self) -> None:
-        self.odds = GuessOdds(self.learnt.odds, _KNOWN_WEIGHT)
+        self.odds = GuessOdds(self.learnt.odds)
 
     @property
     def guesses(self) -> int:

@@ -35,7 +35,7 @@ def test_a_session_begins_with_what_is_known_and_goes_its_own_way():
     known = GuessOdds()
     for _ in range(200):
         known.learn(FOLLOWER, 1, 0)
-    odds = GuessOdds(known, 50.0)
+    odds = GuessOdds(known)
     assert odds.ranked(FOLLOWER, 1) == known.ranked(FOLLOWER, 1) and odds.ranked(1, 1) == [0.5]
     for _ in range(50):
         odds.learn(FOLLOWER, 1, None)
