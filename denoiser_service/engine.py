@@ -45,12 +45,13 @@ class Counts:
     """What an engine did so far.
 
     A pass of the model is a call for each session that has a part in it; `drafts` are the drafted
-    states that were evaluated, and steps - calls of them were accepted.
+    states that were evaluated, and steps - calls of them were accepted. `seconds` are of passes,
+    `draft_seconds` of making drafts and choosing among them.
     """
 
     def __init__(self) -> None:
         self.passes = self.rows = self.calls = self.steps = self.drafts = self.corrupted = 0
-        self.seconds = 0.0
+        self.seconds = self.draft_seconds = 0.0
 
     def called(self, rows: int, seconds: float, drafts: int) -> None:
         """Count a call of the model."""
@@ -159,7 +160,7 @@ class DenoiserEngine:
     def step(self) -> list[Outcome]:
         """Make one call of what is wanted and return the advances that ended with it."""
         outcomes, self._answered = self._answered, []
-        self._market.buy(self._sessions)
+        self.counts.draft_seconds += self._market.buy(self._sessions)
         parts = [self._part(each) for each in self._schedule()]
         if not parts:
             return outcomes

@@ -35,8 +35,11 @@ class Market:
         self._length, self._prefill_rows = block_length, prefill_rows
         self._draft_s = 0.0
 
-    def buy(self, sessions: Sessions) -> None:
-        """Choose how many of its drafts each session has evaluated in the next call."""
+    def buy(self, sessions: Sessions) -> float:
+        """Choose how many of its drafts each session has evaluated in the next call; return the
+        seconds that it took to make them and choose.
+        """
+        began = self._clock()
         rows = rounds = prefill = 0
         buyers: list[int] = []
         for key, session in sessions.items():
@@ -53,6 +56,7 @@ class Market:
         bought = self._bought(offers, rows, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
+        return self._clock() - began
 
     def called(self, rows: int, context: int, parts: int, seconds: float) -> None:
         """Learn from a call of so many rows, behind so many tokens, in so many parts."""

@@ -31,9 +31,9 @@ class Row(NamedTuple):
     """One way at one temperature.
 
     calls_divided is by how much drafts divide the calls of the same unmasking; speed is tokens per
-    second against dynamic unmasking without drafts; beside_model is the time of drafting, pruning
-    and the walk as a share of the model's; parses is the share of texts that are still Python, of
-    those whose prompt is.
+    second against dynamic unmasking without drafts; drafting is the time of making and pruning
+    drafts as a share of the model's, beside_model that of the walk, too; parses is the share of
+    texts that are still Python, of those whose prompt is.
     """
 
     block: int
@@ -46,6 +46,7 @@ class Row(NamedTuple):
     tokens_per_call: Figure
     calls_divided: Figure
     speed: Figure
+    drafting: Figure
     beside_model: Figure
     calls_within_steps: bool
     repetition: float
@@ -73,6 +74,7 @@ def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> 
         Figure.of(per(lambda s: (sum(map(len, s.found.texts)), s.found.calls))),
         Figure.of(per(lambda s: (s.vanilla.calls, s.found.calls))),
         Figure.of(per(lambda s: (math.log(s.dynamic.seconds / s.found.seconds), 1.0)), math.exp),
+        Figure.of(per(lambda s: (s.found.draft_s, s.found.model_s))),
         Figure.of(per(lambda s: (s.found.seconds - s.found.model_s, s.found.model_s))),
         all(s.found.calls <= s.found.steps for s in samples),
         sum(map(repetition, texts)) / len(texts),
@@ -84,9 +86,9 @@ def as_markdown(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
     head = (
         "| L | unmasking | D* | T | identical | tokens / call | calls divided by | speed | "
-        "beside the model | repetition | parses |"
+        "drafting | beside the model | repetition | parses |"
     )
-    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|"]
+    lines = [head, "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for each in rows:
         cells = (
             str(each.block),
@@ -97,6 +99,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
             each.tokens_per_call.text(),
             each.calls_divided.text(),
             f"{each.speed.text()}x",
+            each.drafting.text(3),
             each.beside_model.text(3),
             f"{each.repetition:.0%}",
             f"{each.parses:.0%}",

@@ -43,8 +43,8 @@ DYNAMIC = Way(Dynamic(0.9), 0)
 
 
 class Denoised(NamedTuple):
-    """Texts denoised at once: their new tokens, calls and steps of all, seconds in all and
-    in the model.
+    """Texts denoised at once: their new tokens, calls and steps of all, seconds in all, in the
+    model, and for drafts.
     """
 
     texts: tuple[tuple[int, ...], ...]
@@ -52,6 +52,7 @@ class Denoised(NamedTuple):
     steps: int
     seconds: float
     model_s: float
+    draft_s: float
 
 
 @dataclass(slots=True)
@@ -88,7 +89,8 @@ def denoise(
     max_tokens: int,
 ) -> Denoised:
     """Denoise up to max_tokens tokens after each prompt, all at once."""
-    began, model_s = time.perf_counter(), engine.counts.seconds
+    began, counts = time.perf_counter(), engine.counts
+    model_s, draft_s = counts.seconds, counts.draft_seconds
     sessions: dict[int, _Open] = {}
     for number, (prompt, sampled) in enumerate(zip(prompts, sampling, strict=True)):
         session = _opened(engine, f"bench-{number}", prompt, way, sampled, max_tokens)
@@ -111,7 +113,8 @@ def denoise(
         sum(each.calls for each in done),
         sum(each.steps for each in done),
         time.perf_counter() - began,
-        engine.counts.seconds - model_s,
+        counts.seconds - model_s,
+        counts.draft_seconds - draft_s,
     )
 
 

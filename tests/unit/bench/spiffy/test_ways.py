@@ -32,7 +32,7 @@ def test_drafts_leave_the_texts_and_divide_the_calls(way, temperature) -> None:
     assert all(len(text) == 12 for text in plain.texts)
     assert plain.calls == plain.steps == fast.steps
     assert fast.calls < plain.calls
-    assert 0 < fast.model_s < fast.seconds
+    assert fast.model_s > 0 and 0 < fast.draft_s < fast.seconds - fast.model_s
     assert model.pool.available == model.pool.total
 
 
@@ -47,14 +47,15 @@ def test_a_plan_compares_each_unmasking_with_itself() -> None:
 
 
 def test_figures_are_those_of_the_samples() -> None:
-    plain = Denoised(((1, 2, 3, 4),), 4, 4, 1.0, 0.9)
-    fast = Denoised(((1, 2, 3, 4),), 2, 4, 0.5, 0.4)
+    plain = Denoised(((1, 2, 3, 4),), 4, 4, 1.0, 0.9, 0.0)
+    fast = Denoised(((1, 2, 3, 4),), 2, 4, 0.5, 0.4, 0.04)
     wrong = fast._replace(texts=((1, 2, 3, 5),), steps=1)
     samples = [Sample(f"m{at}", fast, plain, plain, Parsed(2, at % 2)) for at in range(12)]
     found = row(DYNAMIC._replace(drafts=3), SLOTS, 0.0, samples)
     assert (found.identical, found.calls_within_steps, found.texts) == (1.0, True, 12)
     assert found.calls_divided.value == found.speed.value == found.tokens_per_call.value == 2.0
     assert found.beside_model.value == pytest.approx(0.25)
+    assert found.drafting.value == pytest.approx(0.1)
     assert found.parses == 0.25
     bad = row(DYNAMIC, SLOTS, 0.0, [*samples, Sample("m", wrong, plain, plain, Parsed())])
     assert bad.identical == pytest.approx(12 / 13) and not bad.calls_within_steps
