@@ -2,7 +2,8 @@
 
 All states of a session stand at the same positions, after the same text, and must not see each
 other: so each draft has a KV block of its own in place of the text's last one, with the text's rows
-of that block copied into it. A state's own rows are of no use after the call.
+of that block copied into it. A state's own rows are of no use after the call, but for those of a
+full one that comes true.
 """
 
 from __future__ import annotations
@@ -82,3 +83,14 @@ class BlockKv:
                 self._model.keep([block, table[number]], copied, moved)
                 held.rows[at] = rows
         return [[*table[:number], block] for block in held.blocks[:count]]
+
+    def has_room(self, start: int, rows: int) -> bool:
+        """Return whether a draft's own block holds so many rows from row `start` of a text on."""
+        return start % self._model.block_tokens + rows <= self._model.block_tokens
+
+    def take(self, key: int, draft: int, start: int, rows: int) -> None:
+        """Copy rows of a text, from `start` on, that the last call wrote into a draft's block."""
+        size = self._model.block_tokens
+        number, first = divmod(start, size)
+        own, block = self._kv.table(key)[number], self._drafts[key].blocks[draft]
+        self._model.keep([own, block], first, [size + row for row in range(rows)])

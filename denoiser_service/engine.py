@@ -21,7 +21,7 @@ from denoiser_service.evaluation import Evaluator, Part
 from denoiser_service.market import Market
 from denoiser_service.schedule import Granted, schedule
 from denoiser_service.session import Session
-from foredraft.decoding.block_state import State
+from foredraft.decoding.block_state import State, is_full, opened
 from foredraft.denoising import Advance, Advanced, DenoiseOpen
 from foredraft.errors import ConfigError, CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.limits import MAX_STATES
@@ -135,7 +135,7 @@ class DenoiserEngine:
         rule = Rule(request.unmasking, sampling.temperature, sampling.seed, self._draws)
         drafting = self._drafting(rule, request.max_drafts)
         self._sessions[handle] = Session(
-            request, rule, drafting, self._length, self.info.vocab_size
+            request, rule, drafting, self._length, self.info.vocab_size, self._tables.has_room
         )
         return handle
 
@@ -168,7 +168,8 @@ class DenoiserEngine:
         found, rows = self._evaluate(parts)
         seconds = self._clock() - started
         context = sum(len(part.states) * part.end for part in parts)
-        segments = sum(len(part.states) + (part.end > part.cached) for part in parts)
+        full = sum(is_full(state) for part in parts for state in part.states)
+        segments = full + sum(len(part.states) + (part.end > part.cached) for part in parts)
         self._market.called(rows, context, segments, seconds)
         self.counts.called(rows, seconds, drafts=sum(max(0, len(p.states) - 1) for p in parts))
         for part, logits in zip(parts, found, strict=True):
@@ -181,7 +182,7 @@ class DenoiserEngine:
             if not part.states:
                 continue
             session.took(started, seconds, rows)
-            result = self._walked(session, part.states, logits)
+            result = self._walked(part.key, session, part.states, logits)
             if result is not None:
                 outcomes.append(Outcome(part.key, result))
         return outcomes
@@ -209,17 +210,29 @@ class DenoiserEngine:
         return Part(granted.key, session.tokens, session.cached, end, states)
 
     def _walked(
-        self, session: Session, states: Sequence[State], logits: Sequence[Logits]
+        self, key: int, session: Session, states: Sequence[State], logits: Sequence[Logits]
     ) -> Advanced | ForedraftError | None:
         """Leave a session's state for the next ones; return how its advance ended, if it did."""
-        known = dict(zip(states, logits, strict=True))
+        known, start = dict(zip(states, logits, strict=True)), session.start
         try:
-            walked = walk(states[0], known, session.rule, session.start)
+            walks = [walk(states[0], known, session.rule, start)]
+            end = walks[0].states[-1]
+            if is_full(end) and end in known:
+                # The next block's first state was evaluated after it.
+                first = opened((), self._length)
+                walks.append(walk(first, {first: known[end]}, session.rule, start + self._length))
         except CorruptModelOutput as error:
             self.counts.corrupted += 1
             session.pending = None
             return error
-        self.counts.steps += len(walked.states)
+        steps = sum(len(each.states) for each in walks)
+        self.counts.steps += steps
         self.counts.calls += 1
-        session.walked(walked)
+        session.called(steps - 1)
+        session.walked(walks[0])
+        if len(walks) > 1:
+            self._tables.take(key, states.index(end) - 1, start, self._length)
+            session.cached = start + self._length
+            self._tables.settle(key, session.tokens, session.cached)
+            session.walked(walks[1])
         return session.answer()

@@ -9,7 +9,7 @@ import numpy as np
 
 from denoiser_service.block_kv import BlockKv
 from denoiser_service.core.draws import Logits
-from foredraft.decoding.block_state import MASKED, State
+from foredraft.decoding.block_state import MASKED, State, is_full, opened
 from verifier_service.models.port import Segment, TargetModel
 
 
@@ -38,7 +38,8 @@ class Evaluator:
         self._length, self._mask = model.info.block_length, mask_token
 
     def __call__(self, parts: Sequence[Part]) -> tuple[list[list[Logits]], int]:
-        """Return each state's logits [L, vocabulary], part by part, and the call's rows.
+        """Return each state's logits [L, vocabulary], part by part, and the call's rows; for a full
+        state those of the next block's first one.
 
         The mask token's are -inf.
         """
@@ -50,7 +51,9 @@ class Evaluator:
         return logits, sum(len(segment.tokens) for segment in segments)
 
     def _segments(self, part: Part) -> list[Segment]:
-        """Return blocks to read, then each state, in a table of its own."""
+        """Return blocks to read, then each state, in a table of its own; a full one is read, too,
+        and the next block's first state evaluated.
+        """
         end, length = part.end, self._length
         table = self._tables.table(part.key, end + length * bool(part.states))
         read = [
@@ -61,6 +64,10 @@ class Evaluator:
             return read
         tables = [table, *self._tables.drafts(part.key, end, len(part.states) - 1)]
         for own, state in zip(tables, part.states, strict=True):
+            at = end
+            if is_full(state):
+                read.append(Segment(own, at, state, 0, (), length))
+                state, at = opened((), length), at + length
             tokens = [self._mask if token == MASKED else token for token in state]
-            read.append(Segment(own, end, tokens, length, (), length))
+            read.append(Segment(own, at, tokens, length, (), length))
         return read

@@ -77,12 +77,9 @@ class Market:
 
     def _made(self, key: int, session: Session) -> Offer:
         began = self._clock()
-        offer = self._offer(key, session.offer())
+        offer = Offer(key, session.offer(), session.draft_rows)
         self._draft_s += _DRAFT_SHARE * (self._clock() - began - self._draft_s)
         return offer
-
-    def _offer(self, key: int, chances: list[float]) -> Offer:
-        return Offer(key, chances, [self._length] * len(chances))
 
     def _bought(self, offers: list[Offer], rows: int, rounds: int) -> dict[int, int]:
         offers = [offer for offer in offers if offer.expected]

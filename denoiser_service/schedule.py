@@ -7,18 +7,19 @@ call, never another text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 
 class Wanted(NamedTuple):
-    """Rows of a session's committed blocks that have no KV, and the most states to evaluate.
+    """Rows of a session's committed blocks that have no KV, and those of the states to evaluate.
 
-    The states are the current one and drafts; 0: no call is asked for.
+    The states are the current one and drafts, in order; none: no call is asked for.
     """
 
     key: int
     unread: int
-    states: int
+    states: Sequence[int]
 
 
 class Granted(NamedTuple):
@@ -43,7 +44,7 @@ def schedule(
     left = row_budget - reserved
     granted: list[Granted] = []
     for each in steps:
-        rows = each.unread + block_length
+        rows = each.unread + each.states[0]
         if rows <= left or not granted:
             granted.append(Granted(each.key, each.unread, 1))
             left -= rows
@@ -54,9 +55,10 @@ def schedule(
         if rows:
             granted.append(Granted(each.key, rows, 0))
             left -= rows
-    most = {each.key: each.states for each in wanted}
+    drafts = {each.key: each.states[1:] for each in wanted}
     for at, grant in enumerate(granted):
-        drafts = min(most[grant.key] - 1, left // block_length) if grant.states and left > 0 else 0
-        granted[at] = grant._replace(states=grant.states + drafts)
-        left -= drafts * block_length
+        ends = list(accumulate(drafts[grant.key] if grant.states else (), initial=0))
+        count = sum(end <= left for end in ends[1:])
+        granted[at] = grant._replace(states=grant.states + count)
+        left -= ends[count]
     return granted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from denoiser_service.core.draws import Logits
@@ -42,14 +43,22 @@ class Session:
     """
 
     def __init__(
-        self, request: DenoiseOpen, rule: Rule, drafting: Drafting, block_length: int, vocab: int
+        self,
+        request: DenoiseOpen,
+        rule: Rule,
+        drafting: Drafting,
+        block_length: int,
+        vocab: int,
+        has_room: Callable[[int, int], bool],
     ) -> None:
+        """has_room(start, rows) is whether a draft may have so many rows from a position on."""
         self.rule = rule
         self.pending: Pending | None = None
         self.cached = 0
         self._session_id = request.session_id
         self._max_drafts, self._drafting = request.max_drafts, drafting
         self._block_length, self._vocab = block_length, vocab
+        self._has_room = has_room
         stops = frozenset(request.stop_token_ids)
         self._text = Text(request.prefix, request.max_new_tokens, stops)
         start = len(request.prefix) - len(request.prefix) % block_length
@@ -115,13 +124,26 @@ class Session:
         """Draft states, and return each one's chance to be come to, none likelier than before."""
         assert self._before is not None
         logits, last = self._before
-        drafts = self._drafting(Anchor(self.state, logits, self.start, last.normalisers))
-        self._offered = worth_evaluating(self.state, drafts, self._vocab)[: self._max_drafts]
+        full = self._has_room(self.start, 2 * self._block_length)
+        drafts = self._drafting(Anchor(self.state, logits, self.start, last.normalisers, full))
+        worth = worth_evaluating(
+            self.state, drafts, self._vocab, lambda state: full and self._goes_on(state)
+        )
+        self._offered = worth[: self._max_drafts]
         most, chances = 1.0, []
         for guess in self._offered:
             most = min(most, self._accepted.scale * guess.chance)
             chances.append(most)
         return chances
+
+    def _goes_on(self, full: State) -> bool:
+        return not self._text.is_done([*self.tokens, *full])
+
+    @property
+    def draft_rows(self) -> list[int]:
+        """How many rows each offered draft adds to a call: a full one is read first."""
+        length = self._block_length
+        return [length * (1 + is_full(guess.state)) for guess in self._offered]
 
     def buy(self, count: int) -> None:
         """Have so many of the drafts evaluated, the first ones."""
@@ -129,8 +151,10 @@ class Session:
 
     def wanted(self, key: int) -> Wanted:
         """Return what the session could do in a call."""
-        drafts = self._bought if self.may_draft else 0
-        return Wanted(key, self.unread, 0 if self.pending is None else 1 + drafts)
+        if self.pending is None:
+            return Wanted(key, self.unread, ())
+        drafts = self.draft_rows[: self._bought] if self.may_draft else ()
+        return Wanted(key, self.unread, (self._block_length, *drafts))
 
     def states(self, most: int) -> list[State]:
         """Return the current state and the bought drafts, at most so many: none for 0."""
@@ -146,14 +170,18 @@ class Session:
         self.pending.compute_s += seconds
         self.pending.rows += rows
 
-    def walked(self, walk: Walk) -> None:
-        """Go on to the state that a call's walk led to, or to the next block once that is full."""
+    def called(self, accepted: int) -> None:
+        """Count a call in which so many drafts came true, of those that it had."""
         assert self.pending is not None
         self.pending.calls += 1
-        self.pending.steps += len(walk.states)
         chances = [guess.chance for guess in self._offered]
-        self._accepted = self._accepted.after(chances, len(walk.states) - 1)
+        self._accepted = self._accepted.after(chances, accepted)
         self._offered = []
+
+    def walked(self, walk: Walk) -> None:
+        """Go on to the state that a walk led to, or to the next block once that is full."""
+        assert self.pending is not None
+        self.pending.steps += len(walk.states)
         self.state, self._before = walk.states[-1], (walk.logits[-1], walk.last)
         if is_full(self.state):
             self.tokens += self.state

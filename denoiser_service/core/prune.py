@@ -38,7 +38,7 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
-    block's draft is left out, as its logits are of no use.
+    block's draft is left out where it is of no use.
     """
     drafts = [ranks.draft(formula) for formula in graph.formulas]
     scores = log_scores(drafts, graph)
@@ -53,9 +53,9 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
             break
         left.remove(node)
         draft = drafts[node]
-        if draft is not None and not is_full(state := draft.state):
+        if draft is not None and (ranks.full or not is_full(draft.state)):
             reached.append(graph.nodes[node].formula)
-            kept.setdefault(state, Guess(state, math.exp(sum(draft.log_p))))
+            kept.setdefault(draft.state, Guess(draft.state, math.exp(sum(draft.log_p))))
     return tuple(kept.values())
 
 

@@ -22,12 +22,15 @@ from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 class Anchor(NamedTuple):
     """The state that drafts start from, the logits [L, V] of the state before, and the logarithms
     [L] of their sums; `start` is the block's first position in the text.
+
+    full is whether a full state is of use: the next block's first one is evaluated after it.
     """
 
     state: State
     logits: Logits
     start: int
     normalisers: Floats
+    full: bool = False
 
     @classmethod
     def of(cls, state: State, logits: Logits, start: int) -> Anchor:
@@ -66,10 +69,11 @@ class _Ranked(NamedTuple):
 
 
 class Ranks:
-    """The candidates of one anchor, ranked once for each step's noise."""
+    """The candidates of one anchor, ranked once for each step's noise; full is the anchor's."""
 
     def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy) -> None:
         self._state = anchor.state
+        self.full = anchor.full
         noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
         self._rule = rule if noisy else Rule(rule.unmasking)
         self._noisy = noisy

@@ -7,7 +7,7 @@ is a state that the walk never comes to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from denoiser_service.core.draws import Logits
@@ -43,15 +43,22 @@ def walk(state: State, known: Mapping[State, Logits], rule: Rule, start: int) ->
     return Walk(tuple(states), tuple(logits), last)
 
 
-def worth_evaluating(state: State, drafts: Iterable[Guess], vocab: int) -> list[Guess]:
+def worth_evaluating(
+    state: State,
+    drafts: Iterable[Guess],
+    vocab: int,
+    goes_on: Callable[[State], bool] = lambda full: False,
+) -> list[Guess]:
     """Return the drafts that a walk from a state can come to, each state once, in order.
 
     Others would cost a place in the call for nothing, or name tokens that the model does not have.
+    Full ones are such where the text goes on after them.
     """
     found: dict[State, Guess] = {}
     for guess in drafts:
         draft = guess.state
         known_tokens = all(token == MASKED or 0 <= token < vocab for token in draft)
-        if known_tokens and draft != state and extends(draft, state) and not is_full(draft):
+        reached = known_tokens and draft != state and extends(draft, state)
+        if reached and (not is_full(draft) or goes_on(draft)):
             found.setdefault(draft, guess)
     return list(found.values())

@@ -90,8 +90,9 @@ def test_drafts_spare_calls():
     reader.submit(100)
     reader.hear(finish(engine)[reader.handle])
     assert reader.done and reader.text == plain(request).tokens
-    # A block's first call has no drafts, its second one has all that may come.
-    assert reader.calls == 2 * 7 < reader.steps == plain(request).steps
+    # A block's first call has no drafts, its second one has all that may come. One call less for
+    # every second block, whose KV block has room for the next one's first state, too.
+    assert reader.calls == 2 * 7 - 3 < reader.steps == plain(request).steps
     assert engine.counts.steps - engine.counts.calls == reader.steps - reader.calls
     assert engine.counts.drafts > 0
 

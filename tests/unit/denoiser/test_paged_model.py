@@ -58,7 +58,10 @@ def some_tokens(rng, count):
 
 
 def some_state(rng):
-    return tuple(t if rng.random() < 0.5 else MASKED for t in some_tokens(rng, L))
+    """A state with a masked slot at least."""
+    slots = [t if rng.random() < 0.5 else MASKED for t in some_tokens(rng, L)]
+    slots[int(rng.integers(L))] = MASKED
+    return tuple(slots)
 
 
 class OneByOne:
@@ -121,6 +124,35 @@ def test_the_bits_of_a_state_do_not_depend_on_drafts_or_sessions(model):
         for text, own, logits in zip(texts, states, found, strict=True):
             for one, other in zip(alone.evaluate(text, own), logits, strict=True):
                 assert np.array_equal(one, other)
+    for key in range(len(texts)):
+        tables.close(key)
+
+
+@needs_bf16
+def test_after_a_full_draft_the_next_block_is_evaluated_and_its_rows_can_be_taken(model):
+    rng = np.random.default_rng(4)
+    alone, tables = OneByOne(model), BlockKv(model, kv_of(model))
+    ask, size = Evaluator(model, tables, MASK), model.block_tokens
+    texts = [some_tokens(rng, count * L) for count in (1, 3, size // L - 2, size // L)]
+    assert [tables.has_room(len(text), 2 * L) for text in texts] == [True] * 4
+    assert not tables.has_room(size - L, 2 * L)
+    empty = (MASKED,) * L
+    for key, text in enumerate(texts):
+        tables.open(key, len(text) + 2 * L, 3)
+        ask([Part(key, text, 0, len(text), [some_state(rng)])])
+        full = some_tokens(rng, L)
+        drafts = [some_state(rng), full, some_state(rng)]
+        [found], rows = ask([Part(key, text, len(text), len(text), [empty, *drafts])])
+        assert rows == 5 * L
+        expected = alone.evaluate(text, [empty, *drafts])
+        expected[2] = alone.evaluate((*text, *full), [empty])[0]
+        assert all(map(np.array_equal, found, expected))
+        # The full state came true: its rows are the text's, and what follows is read after them.
+        tables.take(key, 1, len(text), L)
+        later = some_state(rng)
+        whole = (*text, *full)
+        [[seen]], rows = ask([Part(key, whole, len(whole), len(whole), [later])])
+        assert rows == L and np.array_equal(seen, alone.evaluate(whole, [later])[0])
     for key in range(len(texts)):
         tables.close(key)
     assert model.pool.available == model.pool.total

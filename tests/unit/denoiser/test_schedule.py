@@ -12,7 +12,7 @@ sessions = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), max_size=8)
 
 
 def scheduled(work, budget=32, prefill=8):
-    wanted = [Wanted(key, L * blocks, states) for key, (blocks, states) in enumerate(work)]
+    wanted = [Wanted(key, L * blocks, (L,) * states) for key, (blocks, states) in enumerate(work)]
     return schedule(wanted, block_length=L, row_budget=budget, prefill_rows=prefill)
 
 
@@ -35,6 +35,15 @@ def test_every_state_goes_before_any_draft():
         Granted(1, L, 1),
         Granted(2, 0, 1),
     ]
+
+
+def test_a_draft_of_two_blocks_takes_the_room_of_two():
+    wanted = [Wanted(0, 0, (L, 2 * L, L)), Wanted(1, 0, (L, L, 2 * L))]
+    granted = [
+        [each.states for each in schedule(wanted, block_length=L, row_budget=rows, prefill_rows=0)]
+        for rows in (8, 12, 16, 20, 24, 28, 32)
+    ]
+    assert granted == [[1, 1], [1, 2], [2, 1], [3, 1], [3, 2], [3, 2], [3, 3]]
 
 
 def test_prompts_have_a_part_of_the_budget():
