@@ -27,6 +27,7 @@ def load(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="One pair instead of the standard ones.")
     ] = None,
+    model: Annotated[str, typer.Option(help="Another one of the server's models.")] = "",
 ) -> None:
     """Measure plain decoding and Foredraft at 1 to 64 sessions at once, in turn."""
     from bench.load.points import as_markdown as as_load_table
@@ -38,6 +39,7 @@ def load(
         sessions=tuple(sessions or chosen.sessions),
         temperatures=tuple(temperature or chosen.temperatures),
         turns=turns or chosen.turns,
+        model=model,
     )
     if config is None:
         pairs, left_out = standard_pairs(quick=False)

@@ -22,7 +22,7 @@ class LoadPlan:
     """Which numbers of sessions are measured, in how many turns, with how many tokens an answer.
 
     A turn of one session has least_requests requests, one of four or more four times as many: they
-    take as long, and a turn of two seconds is too noisy.
+    take as long, and a turn of two seconds is too noisy. model is one of the server's, "" the first.
     """
 
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
@@ -30,6 +30,7 @@ class LoadPlan:
     turns: int = 5
     max_tokens: int = 64
     least_requests: int = 32
+    model: str = ""
 
     def requests(self, sessions: int) -> int:
         """Return how many requests a turn has; each session has two at least."""
@@ -51,7 +52,8 @@ async def measure(
                     for sessions in plan.sessions:
                         traffic = traffic_of(pair, plan, sessions, temperature)
                         plain, foredraft = await _alternate(http, cluster.url, traffic, plan.turns)
-                        points.append(point(pair.name, sessions, temperature, plain, foredraft))
+                        name = plan.model or pair.name
+                        points.append(point(name, sessions, temperature, plain, foredraft))
                         say(points[-1])
     return points
 
@@ -60,7 +62,7 @@ def traffic_of(pair: Pair, plan: LoadPlan, sessions: int, temperature: float) ->
     """Return the requests of a turn: a pair's prompts, one of each set after the other."""
     prompts = tuple(islice(_mixed(pair), plan.requests(sessions)))
     samplings = [sampling(temperature, index) for index in range(len(prompts))]
-    return Traffic(prompts, samplings, sessions, plan.max_tokens)
+    return Traffic(prompts, samplings, sessions, plan.max_tokens, model=plan.model)
 
 
 def _mixed(pair: Pair) -> Iterator[Prompt]:

@@ -59,7 +59,7 @@ class Turn:
 class Traffic:
     """What every turn sends: prompts, each with its sampling, by so many clients at once.
 
-    Each client begins stagger_s after the one before.
+    Each client begins stagger_s after the one before. model is one of the server's, "" the first.
     """
 
     prompts: Sequence[Prompt]
@@ -67,13 +67,15 @@ class Traffic:
     clients: int
     max_tokens: int
     stagger_s: float = 0.0
+    model: str = ""
 
     async def turn(self, http: aiohttp.ClientSession, url: str, mode: Mode) -> Turn:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
 
         async def answer(index: int, prompt: Prompt) -> Answer:
             body = completion_body(prompt, self.samplings[index], self.max_tokens, mode.options)
-            return await _streamed(http, url, body | {"stream": True})
+            named = {"model": self.model} if self.model else {}
+            return await _streamed(http, url, body | named | {"stream": True})
 
         return await self.play(answer)
 
