@@ -22,7 +22,8 @@ class LoadPlan:
     """Which numbers of sessions are measured, in how many turns, with how many tokens an answer.
 
     A turn of one session has least_requests requests, one of four or more four times as many: they
-    take as long, and a turn of two seconds is too noisy. model is one of the server's, "" the first.
+    take as long, and a turn of two seconds is too noisy. model is one of the server's, "" the
+    first.
     """
 
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
