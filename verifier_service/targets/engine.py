@@ -29,13 +29,8 @@ from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.followers import Followers
-from verifier_service.targets.self_drafting import (
-    MOST_AHEAD,
-    Learnt,
-    NoSelfDraft,
-    OwnTree,
-    SelfDraft,
-)
+from verifier_service.targets.guess_odds import MOST_AHEAD
+from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verify_step import (

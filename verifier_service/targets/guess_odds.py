@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Guesses from rows farther ahead are as the farthest ones.
-_FAR = 8
+MOST_AHEAD = 3
+"""The most rows ahead that a pass has: tokens of deeper branches are guessed too seldom."""
+MOST_GUESSES = 128
+"""The most guesses of a row."""
 # Ranks 0, 1, 2 to 3, 4 to 7 and so on are alike.
-_RANKS = 9
-_KINDS = (1 + _FAR) * _RANKS
-_OF_RANK = tuple(min(rank.bit_length(), _RANKS - 1) for rank in range(2 ** (_RANKS - 1)))
+_OF_RANK = tuple(rank.bit_length() for rank in range(MOST_GUESSES))
+_RANKS = 1 + _OF_RANK[-1]
+_KINDS = (1 + MOST_AHEAD) * _RANKS
 # How many guesses what is expected at first weighs, and at most what others found out; and how many
 # are remembered.
 _FIRST_WEIGHT, _KNOWN_WEIGHT, _REMEMBERED = 4.0, 50.0, 2000.0
@@ -20,7 +22,7 @@ FOLLOWER = 0
 
 def kind(source: int, rank: int) -> int:
     """Return the index of guesses of a source that are alike."""
-    return min(source, _FAR) * _RANKS + _OF_RANK[rank]
+    return source * _RANKS + _OF_RANK[rank]
 
 
 def _first(kind_: int) -> float:
@@ -65,5 +67,5 @@ class GuessOdds:
 
     def ranked(self, source: int, count: int) -> Sequence[float]:
         """Return the chances of the first `count` ranks of a source."""
-        base = min(source, _FAR) * _RANKS
+        base = source * _RANKS
         return [self.chances[base + each] for each in _OF_RANK[:count]]

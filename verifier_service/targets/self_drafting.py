@@ -18,13 +18,9 @@ from operator import attrgetter
 from typing import Protocol
 
 from verifier_service.targets.followers import Followers
-from verifier_service.targets.guess_odds import FOLLOWER, GuessOdds
+from verifier_service.targets.guess_odds import FOLLOWER, MOST_AHEAD, MOST_GUESSES, GuessOdds
 from verifier_service.targets.guess_tree import Guess, GuessTree, likeliest_tree
 
-MOST_AHEAD = 3
-"""How many rows ahead a pass has at most: the tokens of deeper branches are guessed too seldom."""
-# How many guesses of a row ahead are kept.
-_MOST_GUESSES = 128
 # For how many passes there are no rows ahead once their guesses were too dear: twice as many each
 # time, at most so many.
 _PAUSE, _LONGEST = 16, 256
@@ -119,7 +115,7 @@ class OwnTree:
     @property
     def guesses(self) -> int:
         """How many of a row's likeliest tokens are of use."""
-        return min(self.most_tokens, _MOST_GUESSES)
+        return min(self.most_tokens, MOST_GUESSES)
 
     def draft(self, depth: int) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""

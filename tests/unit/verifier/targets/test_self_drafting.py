@@ -7,9 +7,9 @@ import pytest
 from foredraft.decoding.tree import ROOT, depths
 from foredraft.layout import Layout
 from verifier_service.targets.followers import Followers
+from verifier_service.targets.guess_odds import MOST_AHEAD
 from verifier_service.targets.guess_tree import GuessTree
 from verifier_service.targets.self_drafting import (
-    MOST_AHEAD,
     Learnt,
     NoSelfDraft,
     OwnTree,
