@@ -27,13 +27,14 @@ _IDLE_SHARE = 0.1
 
 
 class Offer(NamedTuple):
-    """A session's draft: how likely each of its tokens is accepted, none likelier than before, and
-    how many rows each adds to the pass.
+    """A session's draft: how likely each of its tokens is accepted, none likelier than before, how
+    many rows each adds to the pass, and the seconds that any of them costs beside rows.
     """
 
     key: int
     expected: Sequence[float]
     rows: Sequence[int]
+    beside_s: float = 0.0
 
 
 class Pricing(Protocol):
@@ -98,7 +99,15 @@ class Priced:
         tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
         added = np.concatenate([np.asarray(offer.rows) for offer in offers])[order]
         more = np.concatenate(([0], np.cumsum(added)))
+        # Each offer's first token has what any of them costs.
+        beside = np.concatenate(
+            [
+                [offer.beside_s, *[0.0] * len(offer.expected)][: len(offer.expected)]
+                for offer in offers
+            ]
+        )
         seconds = fixed_s + self._costs.curve(rows, int(more[-1]))[more]
+        seconds[1:] += np.cumsum(beside[order])
         count = int(np.argmax(tokens / seconds))
         bought = np.bincount(owners[order[:count]], minlength=len(offers))
         return [int(each) for each in bought]
@@ -107,6 +116,7 @@ class Priced:
         """Return the same of one offer, whose tokens are in order already."""
         count, tokens = 0, float(rounds)
         most = tokens / (fixed_s + self._costs.seconds(rows))
+        fixed_s += offer.beside_s
         for number, (expected, added) in enumerate(
             zip(offer.expected, offer.rows, strict=True), start=1
         ):

@@ -164,7 +164,6 @@ class VerifierEngine:
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
             self_draft=self._self_draft(own, request, rule),
-            guesses=self._guesses,
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,
@@ -175,7 +174,8 @@ class VerifierEngine:
         """Return what drafts for a session itself, at most so many tokens."""
         if not most or request.layout is None:
             return NoSelfDraft()
-        own = OwnTree(most, Followers(request.layout), self._learnt, rule.trees)
+        followers = Followers(request.layout)
+        own = OwnTree(most, followers, self._learnt, rule.trees, self._guesses, self._clock)
         own.extend(request.prefix)
         return own
 

@@ -11,12 +11,16 @@ length of the draft.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from operator import attrgetter
 from typing import Protocol
 
+from verifier_service.rules.guesses import Guesses, likeliest
+from verifier_service.rules.rules import Logits
+from verifier_service.rules.sampling import RowSampling
 from verifier_service.targets.followers import Followers
 from verifier_service.targets.guess_odds import FOLLOWER, MOST_AHEAD, MOST_GUESSES, GuessOdds
 from verifier_service.targets.guess_tree import Guess, GuessTree, likeliest_tree
@@ -26,14 +30,16 @@ from verifier_service.targets.guess_tree import Guess, GuessTree, likeliest_tree
 _PAUSE, _LONGEST = 16, 256
 # A draft has twice as many tokens as one of the last ones had verified, and at least so many.
 _LEAST_OFFER, _SLOWER = 4, 0.9
+# How fast the time that drafts take is followed.
+_SECONDS_SHARE = 0.05
 
 
 class SelfDraft(Protocol):
     """A session's draft of its own, for its next pass."""
 
     @property
-    def guesses(self) -> int:
-        """How many of a row's likeliest tokens are of use."""
+    def beside_s(self) -> float:
+        """The seconds that verifying some of its drafts costs beside their rows."""
 
     def draft(self, depth: int) -> GuessTree:
         """Return a draft at most so many tokens deep."""
@@ -43,9 +49,11 @@ class SelfDraft(Protocol):
         verified.
         """
 
-    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
+    def decided(
+        self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
+    ) -> None:
         """Learn from a pass that verified so many tokens of the draft: the tokens that it decided,
-        and the likeliest ones of each row ahead.
+        and the logits of its rows ahead with how each is drawn.
         """
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -58,7 +66,7 @@ class SelfDraft(Protocol):
 class NoSelfDraft:
     """Of a session that drafts nothing itself."""
 
-    guesses = 0
+    beside_s = 0.0
 
     def draft(self, depth: int) -> GuessTree:
         """Return nothing."""
@@ -68,7 +76,9 @@ class NoSelfDraft:
         """Return 0."""
         return 0
 
-    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
+    def decided(
+        self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
+    ) -> None:
         """Learn nothing."""
 
     def extend(self, tokens: Sequence[int]) -> None:
@@ -85,6 +95,8 @@ class Learnt:
     odds: GuessOdds = field(default_factory=GuessOdds)
     pause: int = _PAUSE
     """passes without rows ahead once their guesses are too dear"""
+    seconds: float = 0.0
+    """of guesses and drafts, for a pass with rows ahead"""
 
 
 @dataclass(slots=True)
@@ -95,6 +107,8 @@ class OwnTree:
     followers: Followers
     learnt: Learnt
     branches: bool = True
+    guess: Guesses = likeliest
+    clock: Callable[[], float] = time.perf_counter
     odds: GuessOdds = field(init=False)
     pause: int = 0
     """passes until rows are asked for again"""
@@ -106,19 +120,21 @@ class OwnTree:
     # only a row ahead has.
     _offered: int = 0
     _free: int = 0
-    # How many tokens were verified of late.
+    # How many tokens were verified of late; the time that the last pass's guesses took.
     _bought: float = _LEAST_OFFER
+    _guessed_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.odds = GuessOdds(self.learnt.odds)
 
     @property
-    def guesses(self) -> int:
-        """How many of a row's likeliest tokens are of use."""
-        return min(self.most_tokens, MOST_GUESSES)
+    def beside_s(self) -> float:
+        """The seconds that its sessions' guesses and drafts took of late."""
+        return self.learnt.seconds
 
     def draft(self, depth: int) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""
+        began = self.clock()
         most = min(self.most_tokens, int(2 * self._bought) + _LEAST_OFFER)
         by_rows = self._sorted_rows()
         found = likeliest_tree(
@@ -126,6 +142,9 @@ class OwnTree:
         )
         self._offered = len(found.guesses)
         self._free = next((i for i, g in enumerate(found.guesses) if g.by_row), self._offered)
+        if self._rows:
+            self._guessed_s += self.clock() - began
+            self.learnt.seconds += _SECONDS_SHARE * (self._guessed_s - self.learnt.seconds)
         return found
 
     def _sorted_rows(self) -> list[list[Guess]]:
@@ -161,8 +180,11 @@ class OwnTree:
     def _too_dear(self, drafted: int) -> bool:
         return drafted <= self._free < self._offered
 
-    def decided(self, drafted: int, tokens: Sequence[int], ahead: Sequence[Sequence[int]]) -> None:
+    def decided(
+        self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
+    ) -> None:
         """Follow the odds, and take the guesses of the rows behind the decided tokens."""
+        began = self.clock()
         self._learn(tokens)
         self.pause = max(0, self.pause - 1)
         if self._too_dear(drafted):
@@ -170,7 +192,10 @@ class OwnTree:
         elif drafted > self._free:
             self.learnt.pause = _PAUSE
         self._bought = max(float(drafted), _SLOWER * self._bought)
-        self._rows, self._ahead = ahead[len(tokens) - 1 :], len(tokens)
+        left = len(tokens) - 1
+        most = min(self.most_tokens, MOST_GUESSES)
+        self._rows, self._ahead = self.guess(ahead[left:], draws[left:], most), 1 + left
+        self._guessed_s = self.clock() - began
 
     def _learn(self, tokens: Sequence[int]) -> None:
         before = None

@@ -13,7 +13,6 @@ from foredraft.errors import InvalidRequest, PrefixMismatch
 from foredraft.messages import Round, Verdict
 from foredraft.types import NO_PRICE, Price, Timings, TokenLogprobs
 from verifier_service.models.port import Segment
-from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
 from verifier_service.rules.rules import Decision, Logits, Rule
@@ -47,7 +46,6 @@ class Session:
     # The time of passes after which a plain round ends, with at least a token.
     plain_round_s: float = inf
     self_draft: SelfDraft = field(default_factory=NoSelfDraft)
-    guesses: Guesses = likeliest
     # How many top logprobs accompany each committed token; None: no logprobs.
     logprobs: int | None = None
     # Those of the prefix, until the first verdict; None if not requested.
@@ -112,7 +110,8 @@ class Session:
             # No token is likelier than one before it: so parents come first.
             most = min(most, scale * each)
             wanted.append(most)
-        return Offer(key, wanted, self._rows_added(len(wanted)))
+        beside_s = 0.0 if self.offers_draft else self.self_draft.beside_s
+        return Offer(key, wanted, self._rows_added(len(wanted)), beside_s)
 
     @property
     def offers_draft(self) -> bool:
@@ -267,12 +266,11 @@ class Session:
         return decision
 
     def _learn(self, decision: Decision, rows: int, logits: Logits) -> None:
-        """Give the own draft what was decided, and the guesses of the rows ahead."""
+        """Give the own draft what was decided, and the rows ahead."""
         assert self.pending is not None
-        draft, count = self.pending.round.draft, self.self_draft.guesses
+        draft, ahead = self.pending.round.draft, logits[rows:]
         tokens = [*(draft[node] for node in decision.path), decision.token]
-        ahead = self.guesses(logits[rows:], self._draws_ahead()[: len(logits) - rows], count)
-        self.self_draft.decided(rows - 1, tokens, ahead)
+        self.self_draft.decided(rows - 1, tokens, ahead, self._draws_ahead()[: len(ahead)])
 
     def commit(
         self, decision: Decision, batch_rows: int, raw: Logits, price: Price = NO_PRICE

@@ -43,6 +43,15 @@ def test_tokens_that_take_two_rows_cost_two() -> None:
     assert Priced(FLAT).buy([offer(1, *four, rows=2)], rows=1, rounds=1) == [3]
 
 
+def test_what_a_draft_costs_beside_its_rows_is_paid_once_and_only_by_those_who_buy() -> None:
+    cheap, dear = offer(1, 0.5, 0.4), offer(2, 0.6, 0.5)._replace(beside_s=0.9)
+    pricing = Priced(FLAT)
+    assert pricing.buy([dear], rows=1, rounds=1) == [2]
+    assert pricing.buy([dear._replace(beside_s=1.2)], rows=1, rounds=1) == [0]
+    assert pricing.buy([cheap, dear._replace(beside_s=0.2)], rows=2, rounds=2) == [2, 2]
+    assert pricing.buy([cheap, dear._replace(beside_s=3.0)], rows=2, rounds=2) == [0, 0]
+
+
 def test_while_passes_wait_for_drafts_more_is_bought() -> None:
     pricing = Priced(PassCosts((1, 2, 3, 4), (1.0, 1.4, 1.8, 2.2)))
     offers = [offer(1, 0.6, 0.4, 0.25)]

@@ -19,14 +19,30 @@ from verifier_service.targets.self_drafting import (
 LAYOUT = Layout(400, (0,))
 
 
-def tree(most=8, learnt=None, branches=True, prefix=(1,)):
-    own = OwnTree(most, Followers(LAYOUT), learnt or Learnt(), branches)
+class Clock:
+    """A second later each time that it is read."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def tree(most=8, learnt=None, branches=True, prefix=(1,), clock=None):
+    own = OwnTree(most, Followers(LAYOUT), learnt or Learnt(), branches, best_of, clock or Clock())
     own.extend(prefix)
     return own
 
 
+def best_of(ahead, draws, count):
+    """Rows ahead are given by their likeliest tokens."""
+    assert len(ahead) == len(draws)
+    return [row[:count] for row in ahead]
+
+
 def passed(own, tokens, ahead=(), drafted=0):
-    own.decided(drafted, tokens, ahead)
+    own.decided(drafted, tokens, ahead, [None] * len(ahead))
     own.extend(tokens)
 
 
@@ -175,6 +191,18 @@ def test_a_draft_grows_with_what_is_bought():
     assert sizes == sorted(sizes) and sizes[0] < 16 and sizes[-1] == 64
 
 
+def test_the_time_of_guesses_and_drafts_is_followed_where_rows_are_ahead():
+    own = tree()
+    passed(own, [10])
+    own.draft(9)
+    assert own.beside_s == 0
+    for _ in range(200):
+        passed(own, [10], [[11, 12]])
+        own.draft(9)
+    # Each reads the clock twice: a second for the guesses, one for the draft.
+    assert own.beside_s == pytest.approx(2.0, abs=0.01)
+
+
 def test_guesses_that_do_not_follow_the_text_are_dropped():
     own = tree(3)
     passed(own, [10], [[11], [21]])
@@ -187,4 +215,4 @@ def test_nothing_is_drafted_where_nothing_may():
     own = NoSelfDraft()
     passed(own, [1])
     own.forget()
-    assert own.draft(9) == GuessTree() and own.rows_ahead(0, 9) == own.guesses == 0
+    assert own.draft(9) == GuessTree() and own.rows_ahead(0, 9) == own.beside_s == 0
