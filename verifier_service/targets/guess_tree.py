@@ -34,6 +34,9 @@ class GuessTree(NamedTuple):
         return tuple(guess.token for guess in self.guesses)
 
 
+NO_GUESSES = GuessTree()
+
+
 def likeliest_tree(
     children: Callable[[int, int | None], Sequence[Guess]], most: int, depth: int, branches: bool
 ) -> GuessTree:

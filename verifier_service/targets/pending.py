@@ -62,9 +62,11 @@ class Pending:
         """Offer the session's own draft to the next pass, which decides one token more."""
         depth = min(self.asked.plain_steps - len(self.emitted), left) - 1
         tree = own.draft(depth)
-        self.offered = self.round = replace(
-            self.asked, draft=tree.tokens, parents=tree.parents, expected=tree.expected
-        )
+        self.offered = self.round = self.asked
+        if tree.guesses:
+            self.offered = self.round = replace(
+                self.asked, draft=tree.tokens, parents=tree.parents, expected=tree.expected
+            )
 
     def buy(self, count: int) -> None:
         """Verify so many of the offered draft tokens, the first ones."""

@@ -23,11 +23,13 @@ from verifier_service.rules.rules import Logits
 from verifier_service.rules.sampling import RowSampling
 from verifier_service.targets.followers import Followers
 from verifier_service.targets.guess_odds import FOLLOWER, MOST_AHEAD, MOST_GUESSES, GuessOdds
-from verifier_service.targets.guess_tree import Guess, GuessTree, likeliest_tree
+from verifier_service.targets.guess_tree import NO_GUESSES, Guess, GuessTree, likeliest_tree
 
 # For how many passes there are no rows ahead once their guesses were too dear: twice as many each
 # time, at most so many.
-_PAUSE, _LONGEST = 16, 256
+_PAUSE, _LONGEST_PAUSE = 16, 256
+# The same for drafts of which nothing was bought, bigrams and all.
+_QUIET, _LONGEST_QUIET = 2, 64
 # A draft has twice as many tokens as one of the last ones had verified, and at least so many.
 _LEAST_OFFER, _SLOWER = 4, 0.9
 # How fast the time that drafts take is followed.
@@ -70,7 +72,7 @@ class NoSelfDraft:
 
     def draft(self, depth: int) -> GuessTree:
         """Return nothing."""
-        return GuessTree()
+        return NO_GUESSES
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return 0."""
@@ -95,6 +97,8 @@ class Learnt:
     odds: GuessOdds = field(default_factory=GuessOdds)
     pause: int = _PAUSE
     """passes without rows ahead once their guesses are too dear"""
+    quiet: int = _QUIET
+    """passes without a draft once nothing of one is bought"""
     seconds: float = 0.0
     """of guesses and drafts, for a pass with rows ahead"""
 
@@ -112,6 +116,8 @@ class OwnTree:
     odds: GuessOdds = field(init=False)
     pause: int = 0
     """passes until rows are asked for again"""
+    quiet: int = 0
+    """passes until anything is drafted again"""
     # Of the tokens to come, one by one, the guesses of a row, best first; and how far the first of
     # these rows was ahead.
     _rows: Sequence[Sequence[int]] = ()
@@ -134,11 +140,16 @@ class OwnTree:
 
     def draft(self, depth: int) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""
+        if self.quiet or not (self._rows or self.followers.after(self.followers.before(0, None))):
+            self._offered = self._free = 0
+            return NO_GUESSES
         began = self.clock()
-        most = min(self.most_tokens, int(2 * self._bought) + _LEAST_OFFER)
         by_rows = self._sorted_rows()
         found = likeliest_tree(
-            lambda step, token: self._children(step, token, by_rows), most, depth, self.branches
+            lambda step, token: self._children(step, token, by_rows),
+            self._most,
+            depth,
+            self.branches,
         )
         self._offered = len(found.guesses)
         self._free = next((i for i, g in enumerate(found.guesses) if g.by_row), self._offered)
@@ -146,6 +157,11 @@ class OwnTree:
             self._guessed_s += self.clock() - began
             self.learnt.seconds += _SECONDS_SHARE * (self._guessed_s - self.learnt.seconds)
         return found
+
+    @property
+    def _most(self) -> int:
+        """How many tokens the next draft has at most."""
+        return min(self.most_tokens, int(2 * self._bought) + _LEAST_OFFER)
 
     def _sorted_rows(self) -> list[list[Guess]]:
         """Return the guesses of each row ahead, likeliest first."""
@@ -173,7 +189,7 @@ class OwnTree:
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return 0 where guesses of rows are not verified, or lately were not."""
-        if self.pause or self._too_dear(drafted):
+        if self.pause or self.quiet or self._too_dear(drafted):
             return 0
         return max(0, min(MOST_AHEAD, room))
 
@@ -184,18 +200,30 @@ class OwnTree:
         self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
     ) -> None:
         """Follow the odds, and take the guesses of the rows behind the decided tokens."""
-        began = self.clock()
         self._learn(tokens)
-        self.pause = max(0, self.pause - 1)
-        if self._too_dear(drafted):
-            self.pause, self.learnt.pause = self.learnt.pause, min(2 * self.learnt.pause, _LONGEST)
-        elif drafted > self._free:
-            self.learnt.pause = _PAUSE
+        self._rest(drafted)
         self._bought = max(float(drafted), _SLOWER * self._bought)
         left = len(tokens) - 1
-        most = min(self.most_tokens, MOST_GUESSES)
+        if left >= len(ahead):
+            self._rows = ()
+            return
+        began = self.clock()
+        most = min(self._most, MOST_GUESSES)
         self._rows, self._ahead = self.guess(ahead[left:], draws[left:], most), 1 + left
         self._guessed_s = self.clock() - began
+
+    def _rest(self, drafted: int) -> None:
+        """Count the passes until rows, or drafts, are offered again."""
+        learnt = self.learnt
+        self.pause, self.quiet = max(0, self.pause - 1), max(0, self.quiet - 1)
+        if self._too_dear(drafted):
+            self.pause, learnt.pause = learnt.pause, min(2 * learnt.pause, _LONGEST_PAUSE)
+        elif drafted > self._free:
+            learnt.pause = _PAUSE
+        if self._offered and not drafted:
+            self.quiet, learnt.quiet = learnt.quiet, min(2 * learnt.quiet, _LONGEST_QUIET)
+        elif drafted:
+            learnt.quiet = _QUIET
 
     def _learn(self, tokens: Sequence[int]) -> None:
         before = None
@@ -204,7 +232,7 @@ class OwnTree:
             row = self._rows[step] if step < len(self._rows) else ()
             among = after.index(token) if token in after else None
             rank = row.index(token) if among is None and token in row else None
-            for odds in (self.odds, self.learnt.odds):
+            for odds in (self.odds, self.learnt.odds) if after or row else ():
                 odds.learn(FOLLOWER, len(after), among)
                 odds.learn(self._ahead + step, len(row), rank)
             before = token

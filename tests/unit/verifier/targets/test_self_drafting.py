@@ -16,7 +16,7 @@ from verifier_service.targets.self_drafting import (
 )
 
 # One token is given, and all others follow by position.
-LAYOUT = Layout(400, (0,))
+LAYOUT = Layout(2000, (0,))
 
 
 class Clock:
@@ -103,7 +103,7 @@ def test_the_texts_own_bigrams_are_guesses_too():
     own = tree(prefix=(1, 5, 6, 7, 5))
     # 6 came after 5, and 7 after 6.
     assert own.draft(9).tokens == (6, 7, 5, 6, 7, 5, 6, 7)
-    passed(own, [6], [[9]])
+    passed(own, [6], [[9]], drafted=1)
     draft = own.draft(9)
     assert {token for token, p in zip(draft.tokens, draft.parents, strict=True) if p == ROOT} == {
         7,
@@ -174,6 +174,23 @@ def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
     assert learnt.pause == 16
 
 
+def test_where_nothing_is_bought_nothing_is_offered_for_ever_more_passes():
+    own, waits = tree(3, prefix=(1, 5, 6, 5)), []
+    for _ in range(8):
+        assert own.draft(9).guesses
+        passed(own, [6, 5], drafted=0)
+        waits.append(own.quiet)
+        while own.quiet:
+            assert not own.draft(9).guesses and own.rows_ahead(0, 99) == 0
+            passed(own, [6, 5])
+    assert waits == [2, 4, 8, 16, 32, 64, 64, 64]
+    own.draft(9)
+    passed(own, [6, 5], drafted=1)
+    own.draft(9)
+    passed(own, [6, 5])
+    assert own.quiet == 2
+
+
 def test_a_pause_does_not_follow_where_bigrams_alone_are_bought():
     own = tree(3, prefix=(1, 5, 6, 7, 5))
     own.draft(9)
@@ -196,9 +213,10 @@ def test_the_time_of_guesses_and_drafts_is_followed_where_rows_are_ahead():
     passed(own, [10])
     own.draft(9)
     assert own.beside_s == 0
+    bought = 0
     for _ in range(200):
-        passed(own, [10], [[11, 12]])
-        own.draft(9)
+        passed(own, [10], [[11, 12]], drafted=bought)
+        bought = len(own.draft(9).guesses)
     # Each reads the clock twice: a second for the guesses, one for the draft.
     assert own.beside_s == pytest.approx(2.0, abs=0.01)
 
