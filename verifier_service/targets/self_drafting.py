@@ -126,6 +126,8 @@ class OwnTree:
     # only a row ahead has.
     _offered: int = 0
     _free: int = 0
+    # What the bigrams lack of the text.
+    _unread: list[int] = field(default_factory=list)
     # How many tokens were verified of late; the time that the last pass's guesses took.
     _bought: float = _LEAST_OFFER
     _guessed_s: float = 0.0
@@ -140,8 +142,12 @@ class OwnTree:
 
     def draft(self, depth: int) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""
-        if self.quiet or not (self._rows or self.followers.after(self.followers.before(0, None))):
-            self._offered = self._free = 0
+        self._offered = self._free = 0
+        if self.quiet:
+            return NO_GUESSES
+        self.followers.extend(self._unread)
+        self._unread = []
+        if not (self._rows or self.followers.after(self.followers.before(0, None))):
             return NO_GUESSES
         began = self.clock()
         by_rows = self._sorted_rows()
@@ -200,8 +206,13 @@ class OwnTree:
         self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
     ) -> None:
         """Follow the odds, and take the guesses of the rows behind the decided tokens."""
-        self._learn(tokens)
+        self.pause = max(0, self.pause - 1)
+        if self.quiet:
+            self.quiet -= 1
+            self._rows = ()
+            return
         self._rest(drafted)
+        self._learn(tokens)
         self._bought = max(float(drafted), _SLOWER * self._bought)
         left = len(tokens) - 1
         if left >= len(ahead):
@@ -213,9 +224,8 @@ class OwnTree:
         self._guessed_s = self.clock() - began
 
     def _rest(self, drafted: int) -> None:
-        """Count the passes until rows, or drafts, are offered again."""
+        """Rest from rows, or from drafts, of which nothing was bought."""
         learnt = self.learnt
-        self.pause, self.quiet = max(0, self.pause - 1), max(0, self.quiet - 1)
         if self._too_dear(drafted):
             self.pause, learnt.pause = learnt.pause, min(2 * learnt.pause, _LONGEST_PAUSE)
         elif drafted > self._free:
@@ -223,7 +233,7 @@ class OwnTree:
         if self._offered and not drafted:
             self.quiet, learnt.quiet = learnt.quiet, min(2 * learnt.quiet, _LONGEST_QUIET)
         elif drafted:
-            learnt.quiet = _QUIET
+            learnt.quiet = max(_QUIET, learnt.quiet // 2)
 
     def _learn(self, tokens: Sequence[int]) -> None:
         before = None
@@ -238,8 +248,8 @@ class OwnTree:
             before = token
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Follow the text's bigrams."""
-        self.followers.extend(tokens)
+        """Follow the text's bigrams, once they are needed."""
+        self._unread += tokens
 
     def forget(self) -> None:
         """Drop the guesses of rows."""

@@ -270,7 +270,8 @@ class Session:
         assert self.pending is not None
         draft, ahead = self.pending.round.draft, logits[rows:]
         tokens = [*(draft[node] for node in decision.path), decision.token]
-        self.self_draft.decided(rows - 1, tokens, ahead, self._draws_ahead()[: len(ahead)])
+        draws = self._draws_ahead()[: len(ahead)] if len(ahead) else ()
+        self.self_draft.decided(rows - 1, tokens, ahead, draws)
 
     def commit(
         self, decision: Decision, batch_rows: int, raw: Logits, price: Price = NO_PRICE

@@ -126,7 +126,7 @@ def test_a_bigram_follows_its_parent_in_the_tree():
 def test_the_odds_follow_what_was_right():
     own = tree(4)
     for _ in range(100):
-        passed(own, [3], [[9, 3], [9, 3]])
+        passed(own, [3], [[9, 3], [9, 3]], drafted=len(own.draft(1).guesses))
     draft = own.draft(1)
     chances = dict(zip(draft.tokens, draft.expected, strict=True))
     # 3 also came after 3, always.
@@ -184,11 +184,10 @@ def test_where_nothing_is_bought_nothing_is_offered_for_ever_more_passes():
             assert not own.draft(9).guesses and own.rows_ahead(0, 99) == 0
             passed(own, [6, 5])
     assert waits == [2, 4, 8, 16, 32, 64, 64, 64]
-    own.draft(9)
-    passed(own, [6, 5], drafted=1)
-    own.draft(9)
-    passed(own, [6, 5])
-    assert own.quiet == 2
+    for shorter in (32, 16, 8, 4, 2, 2):
+        own.draft(9)
+        passed(own, [6, 5], drafted=1)
+        assert own.learnt.quiet == shorter
 
 
 def test_a_pause_does_not_follow_where_bigrams_alone_are_bought():
@@ -219,6 +218,18 @@ def test_the_time_of_guesses_and_drafts_is_followed_where_rows_are_ahead():
         bought = len(own.draft(9).guesses)
     # Each reads the clock twice: a second for the guesses, one for the draft.
     assert own.beside_s == pytest.approx(2.0, abs=0.01)
+
+
+def test_after_a_rest_no_guess_is_of_a_row_before_it():
+    own = tree(prefix=(1, 5, 6, 5))
+    assert own.draft(9).guesses
+    passed(own, [7], [[11], [12], [13]], drafted=0)
+    for token in (8, 9):
+        assert own.draft(9) == GuessTree()
+        passed(own, [token])
+    assert own.quiet == 0 and own.draft(9) == GuessTree()
+    passed(own, [5])
+    assert set(own.draft(1).tokens) == {6, 7}
 
 
 def test_guesses_that_do_not_follow_the_text_are_dropped():
