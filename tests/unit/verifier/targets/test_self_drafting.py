@@ -168,6 +168,7 @@ def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
         passed(own, [12], drafted=0)
         waits.append(own.pause)
     assert waits == [16, 32, 64, 128, 256, 256]
+    own = tree(3, learnt)
     passed(own, [13], [[14]])
     own.draft(9)
     passed(own, [14, 15], drafted=1)
