@@ -30,6 +30,8 @@ from verifier_service.targets.guess_tree import NO_GUESSES, Guess, GuessTree, li
 _PAUSE, _LONGEST_PAUSE = 16, 256
 # The same for drafts of which nothing was bought, bigrams and all.
 _QUIET, _LONGEST_QUIET = 2, 64
+# While an engine's sessions rest, new ones do, too, all but one of so many.
+_TRY = 8
 # A draft has twice as many tokens as one of the last ones had verified, and at least so many.
 _LEAST_OFFER, _SLOWER = 4, 0.9
 # How fast the time that drafts take is followed.
@@ -101,6 +103,7 @@ class Learnt:
     """passes without a draft once nothing of one is bought"""
     seconds: float = 0.0
     """of guesses and drafts, for a pass with rows ahead"""
+    sessions: int = 0
 
 
 @dataclass(slots=True)
@@ -133,7 +136,12 @@ class OwnTree:
     _guessed_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self.odds = GuessOdds(self.learnt.odds)
+        learnt = self.learnt
+        self.odds = GuessOdds(learnt.odds)
+        if learnt.sessions % _TRY:
+            self.pause = learnt.pause if learnt.pause > _PAUSE else 0
+            self.quiet = learnt.quiet if learnt.quiet > _QUIET else 0
+        learnt.sessions += 1
 
     @property
     def beside_s(self) -> float:

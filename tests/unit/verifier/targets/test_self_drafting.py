@@ -162,11 +162,13 @@ def test_where_rows_are_too_dear_it_pauses_and_tries_again():
 def test_a_pause_is_twice_as_long_each_time_until_a_draft_pays():
     learnt, waits = Learnt(), []
     for _ in range(6):
+        learnt.sessions = 0
         own = tree(3, learnt)
         passed(own, [10], [[11]])
         own.draft(9)
         passed(own, [12], drafted=0)
         waits.append(own.pause)
+    learnt.sessions = 0
     assert waits == [16, 32, 64, 128, 256, 256]
     own = tree(3, learnt)
     passed(own, [13], [[14]])
@@ -219,6 +221,14 @@ def test_the_time_of_guesses_and_drafts_is_followed_where_rows_are_ahead():
         bought = len(own.draft(9).guesses)
     # Each reads the clock twice: a second for the guesses, one for the draft.
     assert own.beside_s == pytest.approx(2.0, abs=0.01)
+
+
+def test_where_sessions_rest_a_new_one_does_and_one_of_eight_tries():
+    learnt = Learnt(pause=64, quiet=32)
+    found = [(own.pause, own.quiet) for own in (tree(3, learnt) for _ in range(17))]
+    assert [at for at, each in enumerate(found) if each == (0, 0)] == [0, 8, 16]
+    assert set(found) == {(0, 0), (64, 32)}
+    assert {tree(3, Learnt(sessions=at)).quiet for at in range(9)} == {0}
 
 
 def test_after_a_rest_no_guess_is_of_a_row_before_it():
