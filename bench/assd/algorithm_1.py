@@ -17,7 +17,7 @@ from bench.assd.port import Decoded, JointModel, Logits, chain, star
 from foredraft.layout import Layout
 from foredraft.noise.streams import ACCEPT, DRAFT, RESIDUAL, substream, uniform
 from foredraft.types import Candidates, SamplingParams
-from verifier_service.rules.rejection import Floats, leading, next_weights, rejection_odds
+from verifier_service.rules.rejection import Floats, next_weights, rejection_odds
 from verifier_service.rules.sampling import RowSampling, probabilities, process
 
 Pick = Callable[[int, Floats], int]
@@ -134,14 +134,14 @@ def accepted(
     p and q [draft, vocabulary] are the laws of each token given the drafted ones before it, and
     what it was drafted from, in the round after a prefix of n tokens.
     """
-    candidates = [_candidates(row) for row in q]
-    odds = rejection_odds(p, draft, candidates)
-    passed = [chance.passes(n, first + i, float(keep)) for i, keep in enumerate(odds.keep)]
-    kept = int(leading(np.array(passed, dtype=np.bool_)))
-    if kept == len(draft):
-        return list(draft)
-    weights = next_weights(p, candidates, odds, kept)
-    return [*draft[:kept], chance.token(RESIDUAL, n, first + kept, weights)]
+    for kept, token in enumerate(draft):
+        # Row by row: what comes after a refusal is not looked at.
+        only, candidates = p[kept : kept + 1], [_candidates(q[kept])]
+        odds = rejection_odds(only, [token], candidates)
+        if not chance.passes(n, first + kept, float(odds.keep[0])):
+            weights = next_weights(only, candidates, odds, 0)
+            return [*draft[:kept], chance.token(RESIDUAL, n, first + kept, weights)]
+    return list(draft)
 
 
 def law(logits: Logits, sampling: SamplingParams) -> Floats:

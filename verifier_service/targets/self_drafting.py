@@ -1,4 +1,4 @@
-"""What an any-subset target drafts for itself: its own rows, of passes that it made anyway. Pure.
+"""What an any-subset target drafts for itself: its own rows, of passes that it made anyway.
 
 A pass has rows ahead: at the positions that follow the next one, which see what is known and none
 of each other's tokens (the star of "Reviving Any-Subset Autoregressive Models", Fig. 1a). Each is
