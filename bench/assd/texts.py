@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -26,17 +27,16 @@ def masked_texts(
 ) -> list[Masked]:
     """Return `count` held-out texts of `length` tokens, of each the share masked at random.
 
-    Texts of DEVELOPMENT's modules are for choosing settings, the others for reports.
+    Texts of DEVELOPMENT's modules are for choosing settings, the others for reports. Where count is
+    more than there are, they come again with other masks and seeds.
     """
     found = []
     for row in rows(development):
         tokens = tokenizer.encode(row["text"], add_special_tokens=False).ids
         if len(tokens) >= length:
             found.append((row["module"], tokens[:length]))
-    return [
-        _masked(module, tokens, share, seed)
-        for seed, (module, tokens) in enumerate(spread(found, count))
-    ]
+    texts = islice(cycle(spread(found, count)), count)
+    return [_masked(module, tokens, share, seed) for seed, (module, tokens) in enumerate(texts)]
 
 
 def _masked(module: str, tokens: Sequence[int], share: float, seed: int) -> Masked:
