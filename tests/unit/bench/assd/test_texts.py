@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tokenizers import Tokenizer
 
 from bench.assd.texts import masked_texts
-
-TOKENIZER = Path("models/embedded/tokenizer/tokenizer.json")
+from deployments.config import model_path
 
 
 def test_texts_come_again_with_other_masks_where_there_are_no_more() -> None:
-    read = Tokenizer.from_file(str(TOKENIZER))
+    read = Tokenizer.from_file(model_path("models/embedded/tokenizer/tokenizer.json"))
     few, many = (masked_texts(read, count, 128, 0.95) for count in (5, 400))
     assert len(few) == 5 and len(many) == 400
     assert len({(text.module, text.given, text.layout) for text in many}) == 400

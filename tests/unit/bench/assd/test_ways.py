@@ -102,6 +102,6 @@ def test_figures_are_those_of_the_samples() -> None:
     law = row(sampled, 1.0, samples(3.0, 0.5, tokens=4), samples(3.0, 1.0))
     assert law.identical is None
     rows = [found, found._replace(temperature=1.0), law]
-    told = summary(rows, 5, 5)
-    assert told["identical"] == 1.0 and told["speedup_printed"] == law.speedup
+    figures = summary(rows, 5, 5)
+    assert figures["identical"] == 1.0 and figures["speedup_printed"] == law.speedup
     assert as_markdown(rows).count("\n") == 5
