@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 
 from bench.assd.infill import SPANS, Filler, Quality, tasks
 from bench.assd.judge import Judge, by_position, entropy
-from bench.assd.table import Row, Sample, row
+from bench.assd.law import LawRow, compare
+from bench.assd.table import Row, Sample, Written, row
 from bench.assd.texts import Masked, masked_texts
 from bench.assd.ways import PRINTED, Filled, Way, ways
 from foredraft.pacing.config import PaceConfig
@@ -44,6 +45,8 @@ class AssdPlan:
 
 
 QUICK = AssdPlan(texts=8, lengths=(5,), tasks=20)
+LAW = AssdPlan(texts=7640)
+LAW_QUICK = AssdPlan(texts=64)
 
 
 class Measured(NamedTuple):
@@ -70,6 +73,19 @@ def measure(
     return Measured(rows, infill)
 
 
+def measure_law(
+    target: Path, left_to_right: Path, plan: AssdPlan, tokenizer: Path, say: Callable[[str], None]
+) -> list[LawRow]:
+    """Compare what Algorithm 1 writes with sequential decoding, judged by a left-to-right model."""
+    model = load_engine(_config(target, None)).model
+    judge = Judge(load_engine(_config(left_to_right, None)))
+    return compare(model, judge, _texts(plan, Tokenizer.from_file(str(tokenizer))), plan.k, say)
+
+
+def _texts(plan: AssdPlan, tokenizer: Tokenizer) -> list[Masked]:
+    return masked_texts(tokenizer, plan.texts, plan.length, plan.share, plan.development)
+
+
 def _rows(
     engine: VerifierEngine,
     judged: Judge,
@@ -77,7 +93,7 @@ def _rows(
     tokenizer: Tokenizer,
     say: Callable[[str], None],
 ) -> list[Row]:
-    texts = masked_texts(tokenizer, plan.texts, plan.length, plan.share, plan.development)
+    texts = _texts(plan, tokenizer)
     compared = ways(engine, plan.length, plan.lengths, plan.trees)
     rows = []
     for temperature in TEMPERATURES:
@@ -104,7 +120,7 @@ def _filled(
         filled = found[way.name, way.k]
         whole = by_position(text.layout, [*text.given, *filled.decoded.tokens])
         samples[way.name, way.k] = Sample(
-            text.module, filled, found[way.beside, 0], judge.nats(whole), entropy(whole)
+            Written(text.module, judge.nats(whole), entropy(whole)), filled, found[way.beside, 0]
         )
     return samples
 

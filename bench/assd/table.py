@@ -18,14 +18,21 @@ MARGIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """A text filled in one way, and by the way beside it; nats and entropy are the text's."""
+class Written:
+    """A filled text of a module: the nats and the entropy of its tokens (Eq. 21, 22)."""
 
     module: str
-    found: Filled
-    beside: Filled
     nats: float
     entropy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text filled in one way, and by the way beside it."""
+
+    written: Written
+    found: Filled
+    beside: Filled
 
 
 class Row(NamedTuple):
@@ -50,7 +57,7 @@ def row(way: Way, temperature: float, samples: Sequence[Sample], plain: Sequence
     """Return a way's figures; plain are the samples of the printed sequential way."""
 
     def per(parts: Callable[[Sample], tuple[float, float]]) -> Estimate:
-        return estimate([(s.module, parts(s)) for s in samples], quotient)
+        return estimate([(s.written.module, parts(s)) for s in samples], quotient)
 
     tokens = [s.found.decoded.tokens for s in samples]
     same = [s.found.decoded.tokens == s.beside.decoded.tokens for s in samples]
@@ -66,14 +73,16 @@ def row(way: Way, temperature: float, samples: Sequence[Sample], plain: Sequence
         Figure.of(per(lambda s: (s.found.decoded.calls, len(s.found.decoded.tokens)))),
         auxiliary / sum(map(len, tokens)),
         Figure.of(speedup, math.exp),
-        Figure.of(per(lambda s: (s.nats, 1.0)), math.exp),
-        Figure.of(per(lambda s: (s.entropy, 1.0))),
+        Figure.of(per(lambda s: (s.written.nats, 1.0)), math.exp),
+        Figure.of(per(lambda s: (s.written.entropy, 1.0))),
         sum(map(repetition, tokens)) / len(tokens),
-        "-" if way.name == PRINTED else _alike(samples, plain),
+        "-"
+        if way.name == PRINTED
+        else alike([s.written for s in samples], [s.written for s in plain]),
     )
 
 
-def _alike(samples: Sequence[Sample], plain: Sequence[Sample]) -> str:
+def alike(samples: Sequence[Written], plain: Sequence[Written]) -> str:
     """Return whether perplexity and entropy are those of sequential decoding (two one-sided tests).
 
     Verdicts are on both, in this order.
@@ -87,9 +96,9 @@ def _alike(samples: Sequence[Sample], plain: Sequence[Sample]) -> str:
 
 
 def _sides(
-    samples: Sequence[Sample],
-    plain: Sequence[Sample],
-    figure: Callable[[Sample], float],
+    samples: Sequence[Written],
+    plain: Sequence[Written],
+    figure: Callable[[Written], float],
     margin: float,
 ) -> tuple[Evidence, ...]:
     """Return the evidence that a way's mean figure is the plain one's within a margin."""

@@ -33,17 +33,23 @@ def assd(
     development: Annotated[
         bool, typer.Option("--development", help="Texts that settings are tried on.")
     ] = False,
+    law: Annotated[
+        bool, typer.Option("--law", help="Only compare perplexity and entropy, on many texts.")
+    ] = False,
     paced: PacedOption = None,
     json_file: JsonOption = None,
 ) -> None:
     """Measure an any-subset target that drafts for itself, beside Algorithm 1 as printed."""
     from bench.assd.infill import as_markdown as as_holes
+    from bench.assd.law import as_markdown as as_laws
+    from bench.assd.run import LAW, LAW_QUICK, AssdPlan, measure, measure_law
     from bench.assd.run import QUICK as QUICK_TEXTS
-    from bench.assd.run import AssdPlan, measure
     from bench.assd.table import as_markdown as as_ways
     from bench.assd.table import summary
 
-    plan = QUICK_TEXTS if quick else AssdPlan()
+    if law and paced:
+        raise typer.BadParameter("texts are not timed", param_hint="--paced")
+    plan = (LAW_QUICK if quick else LAW) if law else (QUICK_TEXTS if quick else AssdPlan())
     plan = replace(
         plan,
         texts=texts or plan.texts,
@@ -54,6 +60,10 @@ def assd(
     )
     embedded = read(EMBEDDED_FILE).application.args.verifier.service.model
     say = partial(typer.echo, err=True)
+    if law:
+        laws = measure_law(model, embedded, plan, _embedded_tokenizer(), say)
+        report("assd", as_laws(laws), {"rows": [each._asdict() for each in laws]}, json_file)
+        return
     rows, infill = measure(model, embedded, plan, _embedded_tokenizer(), say)
     found = summary(rows, plan.k, plan.tree) | {
         "rows": [each._asdict() for each in rows],

@@ -10,7 +10,7 @@ import pytest
 
 from bench.assd.judge import Judge, by_position, entropy
 from bench.assd.port import Decoded
-from bench.assd.table import Sample, as_markdown, row, summary
+from bench.assd.table import Sample, Written, as_markdown, row, summary
 from bench.assd.texts import Masked
 from bench.assd.ways import PRINTED, SERVED, Filled, Way, ways
 from foredraft.layout import Layout
@@ -66,11 +66,9 @@ def samples(nats: float, seconds: float, tokens: int = 3, modules: int = 20) -> 
     beside = Filled(Decoded((1, 2, 3), 3, 3), 1.0)
     return [
         Sample(
-            f"m{at}",
+            Written(f"m{at}", nats + float(each), 2.0 + float(each)),
             Filled(Decoded((1, 2, tokens), 2, 1), seconds),
             beside,
-            nats + float(each),
-            2.0 + float(each),
         )
         for at, each in enumerate(noise)
     ]
