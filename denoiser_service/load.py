@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from denoiser_service.chosen_draws import ChosenDraws
+from denoiser_service.compiled_sums import best_sums
 from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.decode import GraphDrafting
 from denoiser_service.core.graph import DraftGraph
@@ -65,7 +66,7 @@ def load_engine(
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,
         useful_drafts=len(graph.nodes),
-        draws=ChosenDraws(choice),
+        draws=ChosenDraws(choice, best_sums()),
         pricing=priced(costs),
     )
     log.info(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from foredraft.errors import CorruptModelOutput
 from foredraft.noise.gumbel import gumbel
 from foredraft.noise.streams import DENOISE, substream
 
@@ -15,6 +16,16 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 """[L, vocabulary] of one state; -inf for what must not be drawn, the mask token among it."""
+
+
+class Sums(NamedTuple):
+    """Each row's highest logit [n], and the logarithms [n] of the sums that p is divided by, which
+    are at most `error` from the exact ones' in single precision.
+    """
+
+    highest: Floats
+    normalisers: Floats
+    error: float = 0.0
 
 
 class Step(NamedTuple):
@@ -43,6 +54,19 @@ def keyed_noise(step: Step, positions: Ints, vocab: int) -> Floats:
     return gumbel(step.noise_seed, positions, np.arange(vocab, dtype=np.int64))
 
 
+def sums(logits: Logits) -> Sums:
+    """Return the sums of rows [n, V].
+
+    Raise CorruptModelOutput if rows are not finite where they are highest.
+    """
+    highest = logits.max(axis=1, initial=-np.inf)
+    if not np.isfinite(highest).all():
+        raise CorruptModelOutput("the model's logits are not finite")
+    # In float32, the model's own precision, and a third of the time; the sums in float64.
+    mass = np.exp(logits - highest[:, None]).sum(axis=1, dtype=np.float64)
+    return Sums(highest.astype(np.float64), highest + np.log(mass))
+
+
 class Draws:
     """Gumbel-max: the maximum of logits/T + g is a draw from p^(1/T), normalised."""
 
@@ -59,3 +83,7 @@ class Draws:
         """Return the token that each row [n, V] draws."""
         tokens: Ints = self.scores(logits, step, positions).argmax(axis=1)
         return tokens
+
+    def sums(self, logits: Logits) -> Sums:
+        """Return what `sums` does, or close to it."""
+        return sums(logits)

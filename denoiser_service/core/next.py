@@ -7,12 +7,14 @@ was evaluated ahead of time is left for the same next one.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from denoiser_service.core.draws import Draws, Floats, Ints, Logits, Step
+from denoiser_service.core.draws import Draws, Floats, Ints, Logits, Step, sums
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 from foredraft.denoising import Static, Unmasking
 from foredraft.errors import CorruptModelOutput
@@ -58,20 +60,6 @@ class Next(NamedTuple):
     normalisers: Floats
 
 
-def log_normalisers(logits: Logits) -> Floats:
-    """Return the logarithm of each row's sum of exponentials, [n].
-
-    Raise CorruptModelOutput if rows are not finite where they are highest.
-    """
-    highest = logits.max(axis=1, initial=-np.inf)
-    if not np.isfinite(highest).all():
-        raise CorruptModelOutput("the model's logits are not finite")
-    # In float32, the model's own precision, and a third of the time; the sums in float64.
-    mass = np.exp(logits - highest[:, None]).sum(axis=1, dtype=np.float64)
-    found: Floats = highest + np.log(mass)
-    return found
-
-
 def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
     """Return what one step leads to; `start` is the block's first position in the text.
 
@@ -84,23 +72,41 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
         raise ValueError("state: the block is full")
     if logits.ndim != 2 or len(logits) != len(state):
         raise CorruptModelOutput(f"logits of shape {logits.shape} for {len(state)} slots")
-    rows = logits[slots]
-    normalisers = log_normalisers(rows)
+    rows = logits if len(slots) == len(state) else logits[slots]
+    found = rule.draws.sums(rows)
     tokens = rule.tokens(rows, num_filled(state), start + np.array(slots, dtype=np.int64))
-    confidence = rows[np.arange(len(slots)), tokens] - normalisers
+    drawn = rows[np.arange(len(slots)), tokens]
+    confidence = (drawn - found.normalisers).tolist()
     chosen = most_confident(confidence, rule.unmasking)
-    left = np.delete(rows.max(axis=1) - normalisers, chosen)
-    filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
+    if found.error and _is_close(confidence, chosen, rule.unmasking, found.error):
+        chosen = most_confident((drawn - sums(rows).normalisers).tolist(), rule.unmasking)
+    surest = (found.highest - found.normalisers).tolist()
+    left = [each for row, each in enumerate(surest) if row not in chosen]
     of_slots = np.zeros(len(state))
-    of_slots[slots] = normalisers
-    return Next(filled, float(left.max(initial=-np.inf)), of_slots)
+    of_slots[slots] = found.normalisers
+    filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
+    return Next(filled, max(left, default=-math.inf), of_slots)
 
 
-def most_confident(confidence: Floats, unmasking: Unmasking) -> list[int]:
-    """Return the rows that a step fills, given each one's log-confidence [n], the best first."""
-    order = np.argsort(-confidence, kind="stable")
+def most_confident(confidence: Sequence[float], unmasking: Unmasking) -> list[int]:
+    """Return the rows that a step fills, given each one's log-confidence, the best first."""
+    order = sorted(range(len(confidence)), key=lambda row: -confidence[row])
     if isinstance(unmasking, Static):
         count = unmasking.per_step
     else:
-        count = max(1, int((np.exp(confidence) > unmasking.threshold).sum()))
-    return [int(row) for row in order[:count]]
+        count = max(1, sum(math.exp(each) > unmasking.threshold for each in confidence))
+    return order[:count]
+
+
+def _is_close(
+    confidence: Sequence[float], chosen: Sequence[int], unmasking: Unmasking, error: float
+) -> bool:
+    """Return whether other rows might be chosen were confidences not wrong by as much as error."""
+    least = min(confidence[row] for row in chosen)
+    rest = (each for row, each in enumerate(confidence) if row not in chosen)
+    if least - max(rest, default=-math.inf) <= 2 * error:
+        return True
+    if isinstance(unmasking, Static):
+        return False
+    bound = math.log(unmasking.threshold) if unmasking.threshold > 0 else -math.inf
+    return any(abs(each - bound) <= error for each in confidence)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from denoiser_service.core.draws import Floats, Ints, Logits
+from denoiser_service.core.draws import Floats, Ints, Logits, sums
 from denoiser_service.core.graph import Candidate, RankedBy
-from denoiser_service.core.next import Rule, log_normalisers
+from denoiser_service.core.next import Rule
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
 
 
@@ -36,7 +36,7 @@ class Anchor(NamedTuple):
     def of(cls, state: State, logits: Logits, start: int) -> Anchor:
         """Return the anchor of a state with masked slots and the logits before it."""
         slots, normalisers = masked_slots(state), np.zeros(len(state))
-        normalisers[slots] = log_normalisers(logits[slots])
+        normalisers[slots] = sums(logits[slots]).normalisers
         return cls(state, logits, start, normalisers)
 
 

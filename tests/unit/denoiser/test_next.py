@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from denoiser_service.chosen_draws import ChosenDraws
-from denoiser_service.core.draws import Draws, Step, keyed_noise
+from denoiser_service.compiled_sums import best_sums
+from denoiser_service.core.draws import Draws, Step, Sums, keyed_noise, sums
 from denoiser_service.core.next import Rule, next_state
 from foredraft.decoding.block_state import MASKED, fill, hash_state, opened
 from foredraft.decoding.prefix import extend_hash
@@ -85,6 +86,49 @@ def test_what_chooses_a_verifiers_tokens_draws_the_same(temperature):
         rows[:, rng.integers(0, 700, 300)] = -np.inf
         step, at = Step(temperature, seed, seed % 8), np.arange(40, 48)
         assert np.array_equal(draws.tokens(rows, step, at), Draws().tokens(rows, step, at))
+
+
+@pytest.mark.parametrize("vocab", [1, 15, 16, 700, 4111])
+def test_compiled_sums_are_within_their_bound(vocab):
+    rng, take = np.random.default_rng(vocab), best_sums()
+    for scale in (0.1, 3, 30):
+        rows = rng.normal(0, scale, (8, vocab)).astype(np.float32)
+        rows[:, rng.integers(0, vocab, vocab // 3)] = -np.inf
+        rows[:, 0] = 1
+        found, exact = take(rows), sums(rows)
+        assert np.array_equal(found.highest, exact.highest)
+        assert np.abs(found.normalisers - exact.normalisers).max() <= max(found.error, 1e-12)
+        some = take(rows[::2])
+        assert np.array_equal(some.normalisers, found.normalisers[::2])
+
+
+@pytest.mark.parametrize("unmasking", [Static(1), Static(2), Dynamic(0.5)])
+def test_sums_that_err_choose_the_same_rows(unmasking):
+    """Rows so close to each other, or to the threshold, that the error decides between them."""
+
+    class Erring(Draws):
+        def sums(self, rows):
+            exact = sums(rows)
+            wrong = exact.normalisers + rng.uniform(-1e-3, 1e-3, len(rows))
+            return Sums(exact.highest, wrong, 1e-3)
+
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        odds = (0.5 + rng.uniform(-1e-3, 1e-3, 3)).tolist()
+        rows = logits(*[np.log([p, 1 - p, 1e-9]) for p in odds])
+        exact = next_state(EMPTY, rows, Rule(unmasking), 0)
+        found = next_state(EMPTY, rows, Rule(unmasking, draws=Erring()), 0)
+        assert found.state == exact.state
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_compiled_sums_refuse_numbers_that_are_not_finite(bad):
+    rows = np.zeros((2, 40), np.float32)
+    for place in (0, 33, 39):
+        wrong = rows.copy()
+        wrong[1, place] = bad
+        with pytest.raises(CorruptModelOutput, match="finite"):
+            best_sums()(wrong)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
