@@ -4,7 +4,8 @@ A state's rows cost time, whether or not the walk comes to it. So drafts of all 
 in the order of their chance, as long as the call's expected steps for each second rise: by the
 verifier's price of draft tokens, with steps for tokens and a state's slots for rows. The time
 beside calls does not count: unlike a verifier's, it grows with the steps. Making drafts takes time,
-too, so none are made where the surest token's chance would not pay for that as well.
+too, so none are made where the surest token's chance would not pay for that as well. Even to look
+takes time: where nothing was bought for a while, nobody looks for as long.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ Sessions = Mapping[int, Session]
 
 # How fast the time that a session's drafts take is followed.
 _DRAFT_SHARE = 0.1
+# After so many calls for which nothing was bought the market rests for as many calls; if nothing is
+# bought then either, for twice as many, at most so many.
+_PATIENCE, _LONGEST_REST = 8, 32
 
 
 class Market:
@@ -34,12 +38,21 @@ class Market:
         self._pricing, self._clock = pricing, clock
         self._length, self._prefill_rows = block_length, prefill_rows
         self._draft_s = 0.0
+        # Calls in a row for which nothing was bought, calls left to rest, and how many the next
+        # rest has.
+        self._unsold = self._rest = 0
+        self._next_rest = _PATIENCE
 
     def buy(self, sessions: Sessions) -> float:
         """Choose how many of its drafts each session has evaluated in the next call; return the
         seconds that it took to make them and choose.
         """
         began = self._clock()
+        if self._rest:
+            self._rest -= 1
+            for session in sessions.values():
+                session.buy(0)
+            return self._clock() - began
         rows = rounds = prefill = 0
         buyers: list[int] = []
         for key, session in sessions.items():
@@ -56,11 +69,26 @@ class Market:
         bought = self._bought(offers, rows, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
+        if buyers:
+            self._sold(any(bought.values()))
         return self._clock() - began
 
     def called(self, rows: int, context: int, parts: int, seconds: float) -> None:
         """Learn from a call of so many rows, behind so many tokens, in so many parts."""
+        if self._rest:
+            return
         self._pricing.passed(Pass(rows, context, seconds, sessions=parts), 0.0)
+
+    def _sold(self, something: bool) -> None:
+        """Rest once nothing was bought for a while."""
+        if something:
+            self._unsold, self._next_rest = 0, _PATIENCE
+            return
+        self._unsold += 1
+        if self._unsold >= _PATIENCE:
+            self._unsold = _PATIENCE - 1
+            self._rest = self._next_rest
+            self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
 
     def _least_chance(self, rows: int, rounds: int) -> float:
         """Return what a draft's chance must exceed to pay for making it and for its rows, which are

@@ -110,3 +110,44 @@ def test_drafts_that_never_come_true_are_bought_no_more():
     reader.hear(finish(engine)[reader.handle])
     assert reader.calls == reader.steps > 45
     assert 3 < engine.counts.drafts < 20
+
+
+def test_nobody_looks_at_drafts_for_a_while_where_none_are_bought():
+    """Until a call's rows are cheap again, which is seen after the longest rest at the latest."""
+    now, looks = [0.0], []
+
+    class Buys:
+        cheap = False
+
+        def pass_s(self, rows, context):
+            return 1.0
+
+        def passed(self, done, idle_s):
+            looks.append("passed")
+
+        def buy(self, offers, rows, rounds):
+            looks.append("buy")
+            return [len(offer.expected) if self.cheap else 0 for offer in offers]
+
+    pricing = Buys()
+    engine = make_engine(
+        PagedTable(blocks=400),
+        lambda rule, most: all_successors,
+        most_drafts=1,
+        pricing=pricing,
+        clock=lambda: now[0],
+    )
+
+    def denoised(number):
+        request = opening(new=50, drafts=1, temperature=1.0, seed=number, session_id=str(number))
+        reader = Reader(engine, request)
+        reader.submit(100)
+        reader.hear(finish(engine)[reader.handle])
+        engine.close(reader.handle)
+        return reader.calls
+
+    calls = sum(denoised(number) for number in range(6))
+    assert 8 < looks.count("buy") < 30 and looks.count("passed") < calls / 2
+    assert not engine.counts.drafts
+    pricing.cheap = True
+    assert denoised(6) + denoised(7) < 90
