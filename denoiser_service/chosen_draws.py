@@ -5,17 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from denoiser_service.compiled_sums import TakeSums
-from denoiser_service.core.draws import Draws, Ints, Logits, Step, Sums, sums
+from denoiser_service.core.draws import Draws, Ints, Logits, Step, Sums
 from foredraft.types import SamplingParams
+from verifier_service.rules.guesses import Guesses
 from verifier_service.rules.sampling import Choice, RowSampling
 
 
 class ChosenDraws(Draws):
     """Draws without noise for tokens that cannot win."""
 
-    def __init__(self, choice: Choice, take_sums: TakeSums = sums) -> None:
+    def __init__(self, choice: Choice, guesses: Guesses, take_sums: TakeSums) -> None:
         super().__init__()
-        self._choice, self._sums = choice, take_sums
+        self._choice, self._guesses, self._sums = choice, guesses, take_sums
 
     def sums(self, logits: Logits) -> Sums:
         """Return each row's highest logit and the logarithm of its sum."""
@@ -23,6 +24,18 @@ class ChosenDraws(Draws):
 
     def tokens(self, logits: Logits, step: Step, positions: Ints) -> Ints:
         """Return the token that each row [n, V] draws; rows are finite where they are highest."""
+        return np.array(self._choice(logits, _rows(step, positions)), dtype=np.int64)
+
+    def likeliest(
+        self, logits: Logits, step: Step | None, positions: Ints, count: int
+    ) -> list[list[int]]:
+        """Return the `count` tokens of each row [n, V] with the greatest score, best first."""
+        return self._guesses(logits, _rows(step, positions), count)
+
+
+def _rows(step: Step | None, positions: Ints) -> list[RowSampling]:
+    """Return how a step draws the rows of positions; without one the highest logit is drawn."""
+    sampling = SamplingParams()
+    if step is not None:
         sampling = SamplingParams(temperature=step.temperature, seed=step.noise_seed)
-        draws = [RowSampling(sampling, int(position)) for position in positions]
-        return np.array(self._choice(logits, draws), dtype=np.int64)
+    return [RowSampling(sampling, position) for position in positions.tolist()]

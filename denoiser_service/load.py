@@ -19,7 +19,7 @@ from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target, prepare_threads
 from verifier_service.models import numerics
-from verifier_service.models.compiled.sampling import best_choice
+from verifier_service.models.compiled.sampling import best_choice, best_guesses
 from verifier_service.models.paced import measured as with_pace
 from verifier_service.models.paged import warm_up
 from verifier_service.schedule.costs import PassCosts
@@ -66,7 +66,7 @@ def load_engine(
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,
         useful_drafts=len(graph.nodes),
-        draws=ChosenDraws(choice, best_sums()),
+        draws=ChosenDraws(choice, best_guesses(), best_sums()),
         pricing=priced(costs),
     )
     log.info(

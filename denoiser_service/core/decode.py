@@ -80,5 +80,5 @@ class GraphDrafting:
 
     def __call__(self, anchor: Anchor) -> Sequence[Guess]:
         """Return states to evaluate together with the anchor's, the best first."""
-        ranks = Ranks(anchor, self.rule, self.graph.ranked_by)
+        ranks = Ranks(anchor, self.rule, self.graph.ranked_by, self.graph.deepest)
         return prune(self.graph, ranks, self.rule.unmasking, self.budget)

@@ -84,6 +84,19 @@ class Draws:
         tokens: Ints = self.scores(logits, step, positions).argmax(axis=1)
         return tokens
 
+    def likeliest(
+        self, logits: Logits, step: Step | None, positions: Ints, count: int
+    ) -> list[list[int]]:
+        """Return the `count` tokens of each row [n, V] with the greatest score, or without a step
+        the greatest logit, best first; fewer where others cannot be drawn.
+        """
+        scores = logits if step is None else self.scores(logits, step, positions)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        return [
+            [token for token in tokens if row[token] > -np.inf]
+            for row, tokens in zip(scores, best.tolist(), strict=True)
+        ]
+
     def sums(self, logits: Logits) -> Sums:
         """Return what `sums` does, or close to it."""
         return sums(logits)

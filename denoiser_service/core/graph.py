@@ -75,6 +75,12 @@ class DraftGraph:
         return tuple(tuple(sorted(node.formula)) for node in self.nodes)
 
     @cached_property
+    def deepest(self) -> int:
+        """The highest rank of a token that a candidate names."""
+        ranks = (each.vocabulary for formula in self.formulas for each in formula)
+        return max(ranks, default=1)
+
+    @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Of each node, the nodes whose formulas hold its own and more."""
         return tuple(

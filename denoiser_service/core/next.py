@@ -40,6 +40,15 @@ class Rule:
             return highest
         return self.draws.tokens(logits, self._step(filled), positions)
 
+    def likeliest(
+        self, logits: Logits, filled: int, positions: Ints, count: int
+    ) -> list[list[int]]:
+        """Return each row's `count` tokens that `tokens` would draw, each if the ones before it
+        could not be drawn; there may be fewer. Near-ties may come in another order.
+        """
+        step = self._step(filled) if self.temperature > 0 else None
+        return self.draws.likeliest(logits, step, positions, count)
+
     def scores(self, logits: Logits, filled: int, positions: Ints) -> Floats:
         """Return what `tokens` takes each row's maximum of, [n, V]."""
         if self.temperature == 0:

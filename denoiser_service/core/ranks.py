@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from denoiser_service.core.draws import Floats, Ints, Logits, sums
+from denoiser_service.core.draws import Floats, Logits, sums
 from denoiser_service.core.graph import Candidate, RankedBy
 from denoiser_service.core.next import Rule
 from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
@@ -62,16 +62,20 @@ class _Named(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """After so many tokens: what each masked slot draws, and its rows in the order of Eq. 8."""
+    """After so many tokens: what each masked slot draws, then what it would draw without those, and
+    the slots' rows in the order of Eq. 8.
+    """
 
-    drawn: Ints
+    best: list[list[int]]
     order: list[int]
 
 
 class Ranks:
     """The candidates of one anchor, ranked once for each step's noise; full is the anchor's."""
 
-    def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy) -> None:
+    def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy, deepest: int = 1) -> None:
+        """Rank so many tokens of each slot at once."""
+        self._deepest = deepest
         self._state = anchor.state
         self.full = anchor.full
         noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
@@ -82,17 +86,17 @@ class Ranks:
         self._logits = anchor.logits[self._slots]
         self._normalisers = anchor.normalisers[self._slots]
         self._ranked: dict[int, _Ranked] = {}
-        self._best: dict[tuple[int, int], list[int]] = {}
         # Formulas share most of their candidates.
         self._named: dict[Candidate, _Named | None] = {}
 
     def _at(self, after: int) -> _Ranked:
         if after not in self._ranked:
             filled = num_filled(self._state) + after
-            drawn = self._rule.tokens(self._logits, filled, self._positions)
+            best = self._rule.likeliest(self._logits, filled, self._positions, self._deepest)
+            drawn = [tokens[0] for tokens in best]
             confidence = self._logits[np.arange(len(drawn)), drawn] - self._normalisers
             order = np.argsort(-confidence, kind="stable")
-            self._ranked[after] = _Ranked(drawn, [int(row) for row in order])
+            self._ranked[after] = _Ranked(best, order.tolist())
         return self._ranked[after]
 
     def _scores(self, row: int, after: int) -> Floats:
@@ -143,14 +147,11 @@ class Ranks:
     def _token(self, row: int, candidate: Candidate) -> int | None:
         """Return the token with a candidate's rank in a row, None where it has no probability."""
         after = candidate.after if self._noisy else 0
-        best = self._best.setdefault((row, after), [int(self._at(after).drawn[row])])
-        while len(best) < candidate.vocabulary:
-            # What would be drawn without the better ones, which needs no scores of all tokens.
-            only = slice(row, row + 1)
-            logits = self._logits[only].copy()
-            logits[0, best] = -np.inf
-            if np.isneginf(logits.max()):
-                return None
-            filled = num_filled(self._state) + after
-            best.append(int(self._rule.tokens(logits, filled, self._positions[only])[0]))
-        return best[candidate.vocabulary - 1]
+        best = self._at(after).best[row]
+        if candidate.vocabulary > max(self._deepest, len(best)):
+            only, filled = slice(row, row + 1), num_filled(self._state) + after
+            [best] = self._rule.likeliest(
+                self._logits[only], filled, self._positions[only], candidate.vocabulary
+            )
+        rank = candidate.vocabulary - 1
+        return best[rank] if rank < len(best) else None

@@ -13,7 +13,7 @@ from foredraft.decoding.block_state import MASKED, fill, hash_state, opened
 from foredraft.decoding.prefix import extend_hash
 from foredraft.denoising import Dynamic, Static
 from foredraft.errors import CorruptModelOutput
-from verifier_service.models.compiled.sampling import best_choice
+from verifier_service.models.compiled.sampling import best_choice, best_guesses
 
 EMPTY = (MASKED,) * 3
 
@@ -80,12 +80,18 @@ def test_noise_depends_on_seed_position_and_filled_slots():
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
 def test_what_chooses_a_verifiers_tokens_draws_the_same(temperature):
-    rng, draws = np.random.default_rng(7), ChosenDraws(best_choice())
+    rng, draws = np.random.default_rng(7), ChosenDraws(best_choice(), best_guesses(), best_sums())
     for seed in range(50):
         rows = rng.normal(0, 3, (8, 700)).astype(np.float32)
         rows[:, rng.integers(0, 700, 300)] = -np.inf
         step, at = Step(temperature, seed, seed % 8), np.arange(40, 48)
         assert np.array_equal(draws.tokens(rows, step, at), Draws().tokens(rows, step, at))
+        for one in (step, None):
+            found = draws.likeliest(rows, one, at, 5)
+            assert found == Draws().likeliest(rows, one, at, 5)
+            assert (
+                one is None or [each[0] for each in found] == draws.tokens(rows, one, at).tolist()
+            )
 
 
 @pytest.mark.parametrize("vocab", [1, 15, 16, 700, 4111])
