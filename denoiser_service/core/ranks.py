@@ -79,7 +79,7 @@ class Ranks:
         self._state = anchor.state
         self.full = anchor.full
         noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
-        self._rule = rule if noisy else Rule(rule.unmasking)
+        self._rule = rule if noisy else Rule(rule.unmasking, draws=rule.draws)
         self._noisy = noisy
         self._slots = masked_slots(anchor.state)
         self._positions = anchor.start + np.array(self._slots, dtype=np.int64)
