@@ -13,8 +13,8 @@ from foredraft_kernels.loader import load_kernels
 
 TakeSums = Callable[[Logits], Sums]
 
-# Of two ways to compute a logarithm of a sum of exponentials in single precision: the exponentials'
-# relative error, and what partial sums are rounded by.
+# Above what two sums of exponentials in single precision differ by: the relative error of an
+# exponential, 3e-7, and of 64 additions, 4e-6.
 _ERROR = 1e-5
 
 
