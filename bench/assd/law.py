@@ -26,7 +26,7 @@ from verifier_service.models.port import TargetModel
 
 _WIDTH = 32
 """Texts that share a forward pass."""
-_SAID = 256
+_PART = 256
 """Texts from one line of progress to the next."""
 
 Fill = Callable[[PagedJoint, Masked], Decoded]
@@ -64,8 +64,8 @@ def compare(
     plain: list[Written] = []
     for name, fill in ways.items():
         decoded: list[Decoded] = []
-        for at in range(0, len(texts), _SAID):
-            programs = [partial(_filled, fill, text) for text in texts[at : at + _SAID]]
+        for at in range(0, len(texts), _PART):
+            programs = [partial(_filled, fill, text) for text in texts[at : at + _PART]]
             decoded += in_step(model, programs, _WIDTH)
             say(f"{name}: {len(decoded)} of {len(texts)} texts")
         pairs = list(zip(texts, decoded, strict=True))
