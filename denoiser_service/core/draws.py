@@ -19,8 +19,8 @@ Logits = npt.NDArray[np.float32]
 
 
 class Sums(NamedTuple):
-    """Each row's highest logit [n], and the logarithms [n] of the sums that p is divided by, at most
-    `error` from those that `sums` returns.
+    """Each row's highest logit [n], and the logarithms [n] of the sums that p is divided by; these
+    are at most `error` from those that `sums` returns.
     """
 
     highest: Floats
