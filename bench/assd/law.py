@@ -16,9 +16,9 @@ from bench.assd.in_step import in_step
 from bench.assd.judge import Judge, by_position, entropy
 from bench.assd.paged import PagedJoint
 from bench.assd.port import Decoded, sequential
-from bench.assd.table import Written, alike
+from bench.assd.table import Written, alike, contrast
 from bench.assd.texts import Masked
-from bench.papers.inference.bootstrap import difference, estimate, quotient
+from bench.papers.inference.bootstrap import estimate, quotient
 from bench.papers.inference.figure import Figure
 from foredraft.repetition import repetition
 from foredraft.types import SamplingParams
@@ -123,8 +123,6 @@ def _row(
         return Figure.of(estimate([(text.module, parts(each)) for text, each in pairs], quotient))
 
     nats = estimate([(each.module, (each.nats, 1.0)) for each in written], quotient)
-    apart = [(each.module, (each.nats, 1.0, 0.0, 0.0)) for each in written]
-    apart += [(each.module, (0.0, 0.0, each.nats, 1.0)) for each in plain]
     entropies = estimate([(each.module, (each.entropy, 1.0)) for each in written], quotient)
     return LawRow(
         name,
@@ -132,7 +130,7 @@ def _row(
         per(lambda each: (len(each.tokens), each.rounds)),
         per(lambda each: (each.calls, len(each.tokens))),
         Figure.of(nats, math.exp),
-        Figure.of(estimate(apart, difference), math.exp),
+        Figure.of(contrast(written, plain, lambda each: each.nats), math.exp),
         Figure.of(entropies),
         sum(repetition(each.tokens) for _, each in pairs) / len(pairs),
         "-" if written is plain else alike(written, plain),

@@ -95,6 +95,15 @@ def alike(samples: Sequence[Written], plain: Sequence[Written]) -> str:
     return ", ".join(verdicts(evidence))
 
 
+def contrast(
+    samples: Sequence[Written], plain: Sequence[Written], figure: Callable[[Written], float]
+) -> Estimate:
+    """Return a way's mean figure less the plain one's."""
+    rows = [(s.module, (figure(s), 1.0, 0.0, 0.0)) for s in samples]
+    rows += [(s.module, (0.0, 0.0, figure(s), 1.0)) for s in plain]
+    return estimate(rows, difference)
+
+
 def _sides(
     samples: Sequence[Written],
     plain: Sequence[Written],
@@ -102,9 +111,7 @@ def _sides(
     margin: float,
 ) -> tuple[Evidence, ...]:
     """Return the evidence that a way's mean figure is the plain one's within a margin."""
-    rows = [(s.module, (figure(s), 1.0, 0.0, 0.0)) for s in samples]
-    rows += [(s.module, (0.0, 0.0, figure(s), 1.0)) for s in plain]
-    sides = Sides.of(estimate(rows, difference), margin)
+    sides = Sides.of(contrast(samples, plain, figure), margin)
     assert sides.alike is not None
     apart = min(1.0, 2 * min(sides.up, sides.down))
     return (
