@@ -6,7 +6,7 @@ target's law and q the draft's, as in rules/rejection.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -16,15 +16,12 @@ import numpy as np
 from bench.assd.port import Decoded, JointModel, Logits, chain, star
 from foredraft.layout import Layout
 from foredraft.noise.streams import ACCEPT, DRAFT, RESIDUAL, substream, uniform
-from foredraft.types import Candidates, SamplingParams
-from verifier_service.rules.rejection import Floats, next_weights, rejection_odds
+from foredraft.types import SamplingParams
+from verifier_service.rules.rejection import Floats
 from verifier_service.rules.sampling import RowSampling, probabilities, process
 
 Pick = Callable[[int, Floats], int]
 """Draws a token for an order index, in proportion to weights [vocabulary]."""
-
-_SHARES = 1 << 53
-"""What a probability of 1 weighs in a q: enough that rounding to whole weights changes nothing."""
 
 
 class Chance(Protocol):
@@ -116,9 +113,10 @@ def rejection(
         if len(text) == layout.length:
             break
         draft, q = draft[first - n :], q[first - n :]
-        p = law(model.logits(layout, [*text, *draft[:-1]], chain(first, len(draft))), sampling)
+        logits = model.logits(layout, [*text, *draft[:-1]], chain(first, len(draft)))
         calls += 1
-        text += accepted(p, draft, q, n, first, chance)
+        laws = (law(row[None], sampling)[0] for row in logits)
+        text += accepted(laws, draft, q, n, first, chance)
     generated = tuple(text[len(prompt) :])
     if drafts.certain:
         return Decoded(generated, calls + drafted_calls, rounds)
@@ -126,22 +124,31 @@ def rejection(
 
 
 def accepted(
-    p: Floats, draft: Sequence[int], q: Floats, n: int, first: int, chance: Chance
+    p: Iterable[Floats], draft: Sequence[int], q: Floats, n: int, first: int, chance: Chance
 ) -> list[int]:
     """Return the tokens that a draft from order `first` on adds (l. 17-25): those before the first
     refusal, and one drawn from (p - q)+ in its place.
 
     p and q [draft, vocabulary] are the laws of each token given the drafted ones before it, and
-    what it was drafted from, in the round after a prefix of n tokens.
+    what it was drafted from, in the round after a prefix of n tokens. After a refusal no row of p
+    is read.
     """
-    for kept, token in enumerate(draft):
-        # Row by row: what comes after a refusal is not looked at.
-        only, candidates = p[kept : kept + 1], [_candidates(q[kept])]
-        odds = rejection_odds(only, [token], candidates)
-        if not chance.passes(n, first + kept, float(odds.keep[0])):
-            weights = next_weights(only, candidates, odds, 0)
+    for kept, (token, target, drafted) in enumerate(zip(draft, p, q, strict=True)):
+        if not chance.passes(n, first + kept, odds(target, drafted, token)):
+            weights = residual(target, drafted)
             return [*draft[:kept], chance.token(RESIDUAL, n, first + kept, weights)]
     return list(draft)
+
+
+def odds(p: Floats, q: Floats, token: int) -> float:
+    """Return min(1, p / q) of a token (l. 19)."""
+    return min(1.0, float(p[token] / q[token]))
+
+
+def residual(p: Floats, q: Floats) -> Floats:
+    """Return (p - q)+ [vocabulary], not normalised (l. 22); p where rounding alone refused."""
+    left: Floats = np.maximum(0.0, p - q)
+    return left if left.any() else p
 
 
 def law(logits: Logits, sampling: SamplingParams) -> Floats:
@@ -158,10 +165,3 @@ def law(logits: Logits, sampling: SamplingParams) -> Floats:
         np.put_along_axis(one_hot, logits.argmax(axis=-1)[..., None], 1.0, axis=-1)
         return one_hot
     return probabilities(process(logits, [RowSampling(sampling, 0)] * len(logits)))
-
-
-def _candidates(q: Floats) -> Candidates:
-    """Return a row of a law [vocabulary] as the rules take it."""
-    weights = np.rint(q * _SHARES).astype(np.int64)
-    tokens = np.flatnonzero(weights)
-    return Candidates(tuple(tokens.tolist()), tuple(weights[tokens].tolist()))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from foredraft.layout import Layout
 from foredraft.types import SamplingParams
-from verifier_service.rules.sampling import RowSampling, choose
+from verifier_service.rules.sampling import Choice, RowSampling, choose
 
 Logits = npt.NDArray[np.float32]
 
@@ -43,12 +43,14 @@ def chain(start: int, count: int) -> list[Query]:
     return [Query(start + i, start + i) for i in range(count)]
 
 
-def drawn(logits: Logits, queries: Sequence[Query], sampling: SamplingParams) -> list[int]:
+def drawn(
+    logits: Logits, queries: Sequence[Query], sampling: SamplingParams, choice: Choice = choose
+) -> list[int]:
     """Return the token of each row under the shared noise of its order index.
 
     Raise ValueError where a row cannot be used.
     """
-    tokens = choose(logits, [RowSampling(sampling, query.order) for query in queries])
+    tokens = choice(logits, [RowSampling(sampling, query.order) for query in queries])
     usable = [token for token in tokens if token is not None]
     if len(usable) < len(tokens):
         raise ValueError("the model's logits are not finite")
@@ -67,15 +69,20 @@ class Decoded(NamedTuple):
 
 
 def sequential(
-    model: JointModel, layout: Layout, prompt: Sequence[int], sampling: SamplingParams
+    model: JointModel,
+    layout: Layout,
+    prompt: Sequence[int],
+    sampling: SamplingParams,
+    choice: Choice = choose,
 ) -> Decoded:
     """Return x_sigma(>=m), decoded one by one with the shared noise of order indices: N - m calls.
 
-    This is the definition that every way of decoding is held against.
+    Every choice draws the same tokens. This is the definition that every way of decoding is held
+    against.
     """
     text = list(prompt)
     while len(text) < layout.length:
         queries = chain(len(text), 1)
-        text += drawn(model.logits(layout, text, queries), queries, sampling)
+        text += drawn(model.logits(layout, text, queries), queries, sampling, choice)
     generated = tuple(text[len(prompt) :])
     return Decoded(generated, len(generated), len(generated))

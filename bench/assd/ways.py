@@ -16,6 +16,7 @@ from bench.assd.texts import Masked
 from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.messages import VerifyOpen
 from foredraft.types import SamplingParams
+from verifier_service.models.compiled.sampling import best_choice
 from verifier_service.targets.engine import VerifierEngine
 
 
@@ -61,13 +62,14 @@ def ways(
     assert engine.info.mask_token_id is not None
     joint = PagedJoint(engine.model, length, engine.info.mask_token_id)
     bigrams = Bigrams(engine.info.vocab_size)
+    choice = best_choice()
 
     def by_itself(k: int) -> Fill:
         return lambda text, sampling: served(engine, text, sampling, k)
 
     def in_order(text: Masked, sampling: SamplingParams) -> Decoded:
         joint.forget()
-        return sequential(joint, text.layout, text.given, sampling)
+        return sequential(joint, text.layout, text.given, sampling, choice)
 
     def printed(k: int, drafts: Bigrams | None) -> Fill:
         def fill(text: Masked, sampling: SamplingParams) -> Decoded:

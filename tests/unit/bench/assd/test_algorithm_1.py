@@ -22,7 +22,6 @@ from tests.support.law.tabular_any_subset import (
     exact_law,
     layouts,
 )
-from verifier_service.rules.rejection import rejection_odds
 
 SAMPLING = SamplingParams(temperature=0.8)
 # With three tokens to generate.
@@ -104,29 +103,14 @@ def test_rejection_has_the_exact_law_of_filtered_rows() -> None:
     assert furthest(LAYOUT, PROMPT, SamplingParams(temperature=1.3, top_p=0.8), 3) < 1e-12
 
 
-def swapped_residual(p, q, odds, kept):
-    left = np.array([dict(zip(*q[kept], strict=True)).get(v, 0) for v in range(VOCAB)])
-    return np.maximum(left / left.sum() - p[kept], 0) + 1e-300
-
-
-def residual_of_the_target(p, q, odds, kept):
-    return p[kept]
-
-
-def swapped_odds(p, draft, q):
-    right = rejection_odds(p, draft, q)
-    shares = [w.weights[w.tokens.index(x)] / sum(w.weights) for x, w in zip(draft, q, strict=True)]
-    ratios = np.array(shares) / np.array([row[x] for row, x in zip(p, draft, strict=True)])
-    return right._replace(keep=np.minimum(1.0, ratios))
-
-
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("next_weights", swapped_residual),
-        ("next_weights", residual_of_the_target),
-        ("rejection_odds", swapped_odds),
+        ("residual", lambda p, q: np.maximum(q - p, 0) + 1e-300),
+        ("residual", lambda p, q: p),
+        ("odds", lambda p, q, token: min(1.0, q[token] / p[token])),
     ],
+    ids=["swapped residual", "residual of the target", "swapped odds"],
 )
 def test_planted_rules_are_found(
     monkeypatch: pytest.MonkeyPatch, name: str, fault: Callable[..., object]
