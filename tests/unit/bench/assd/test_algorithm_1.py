@@ -72,12 +72,12 @@ class KeptUnverified(Bigrams):
 
 
 class Unnormalised(Bigrams):
-    """Eq. 23 as printed, near enough: what was drawn from is not what is said of it."""
+    """Eq. 23 as printed, near enough: q is not what the tokens were drawn from."""
 
     def draft(self, *args):
         tokens, laws = super().draft(*args)
-        said = laws * np.where(np.arange(VOCAB) == 0, 3, 1)
-        return tokens, said / said.sum(axis=1, keepdims=True)
+        others = laws * np.where(np.arange(VOCAB) == 0, 3, 1)
+        return tokens, others / others.sum(axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("drafts", [KeptUnverified, Unnormalised])
@@ -87,11 +87,11 @@ def test_planted_bigrams_are_found(drafts: type[Bigrams]) -> None:
 
 def test_bigrams_are_of_known_neighbours_alone() -> None:
     # Positions 0, 1 and 4 are known; nothing is known to follow position 1, nor to come before 4.
-    layout, told = Layout(5, (0, 1, 4)), []
+    layout, picked = Layout(5, (0, 1, 4)), []
     tokens, laws = Bigrams(VOCAB).draft(
-        layout, [1, 2, 1], 2, SAMPLING, lambda order, law: told.append(order) or 1
+        layout, [1, 2, 1], 2, SAMPLING, lambda order, law: picked.append(order) or 1
     )
-    assert tokens == [1, 1] and told == [3, 4]
+    assert tokens == [1, 1] and picked == [3, 4]
     assert laws.sum(axis=1) == pytest.approx([1, 1]) and (laws > 0).all()
     # 2 was never seen before something, 1 before 2.
     unigrams = (np.array([0, 2, 1]) + 1 / VOCAB) / 4
