@@ -35,7 +35,8 @@ class ChosenDraws(Draws):
 
 def _rows(step: Step | None, positions: Ints) -> list[RowSampling]:
     """Return how a step draws the rows of positions; without one the highest logit is drawn."""
-    sampling = SamplingParams()
-    if step is not None:
+    if step is None:
+        sampling = SamplingParams()
+    else:
         sampling = SamplingParams(temperature=step.temperature, seed=step.noise_seed)
     return [RowSampling(sampling, position) for position in positions.tolist()]

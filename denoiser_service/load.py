@@ -14,6 +14,8 @@ from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.decode import GraphDrafting
 from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.graph_file import FILE_NAME, from_json
+from denoiser_service.core.next import Rule
+from denoiser_service.core.port import Drafting
 from denoiser_service.engine import DenoiserEngine
 from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
@@ -29,12 +31,14 @@ log = logging.getLogger(__name__)
 
 
 def load_engine(
-    config: DenoiserConfig, priced: Callable[[PassCosts], Pricing] = Priced
+    config: DenoiserConfig,
+    priced: Callable[[PassCosts], Pricing] = Priced,
+    drafting: Callable[[DraftGraph, Rule, int], Drafting] = GraphDrafting,
 ) -> DenoiserEngine:
     """Return the engine, loaded and measured; call it in the thread that will run it.
 
-    priced makes what buys drafts of what the model's passes cost. Raise WeightsError or
-    ConfigError.
+    priced makes what buys drafts of what the model's passes cost, drafting what makes them of the
+    graph. Raise WeightsError or ConfigError.
     """
     if config.recording is not None:
         raise ConfigError("a denoiser plays no recording back", param="recording")
@@ -61,7 +65,7 @@ def load_engine(
     engine = DenoiserEngine(
         paced,
         kv,
-        partial(GraphDrafting, graph),
+        partial(drafting, graph),
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,

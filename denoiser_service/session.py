@@ -125,7 +125,9 @@ class Session:
         assert self._before is not None
         logits, last = self._before
         full = self._has_room(self.start, 2 * self._block_length)
-        drafts = self._drafting(Anchor(self.state, logits, self.start, last.normalisers, full))
+        drafts = self._drafting(
+            Anchor(self.state, logits, self.start, last.normalisers, last.peaks, full)
+        )
         worth = worth_evaluating(
             self.state, drafts, self._vocab, lambda state: full and self._goes_on(state)
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from bench.spiffy.family import Family
+from bench.spiffy.printed import PrintedDrafting
 from bench.spiffy.quality import Parsed
 from bench.spiffy.table import Row, Sample, row
 from bench.spiffy.ways import DYNAMIC, ONE_BY_ONE, Denoised, Way, denoise
@@ -44,11 +45,15 @@ class SpiffyPlan:
 
     @property
     def ways(self) -> list[Way]:
-        """Each unmasking without drafts, with each number of them, and with those that pay."""
+        """Each unmasking without drafts, with each number of them, ours and the paper's, and with
+        those that pay.
+        """
         plain = [ONE_BY_ONE, DYNAMIC] if self.static else [DYNAMIC]
         counts = (0, *self.drafts)
         every = [way._replace(drafts=count) for way in plain for count in counts]
-        return [*every, *(way._replace(drafts=max(counts), priced=True) for way in plain)]
+        printed = [way._replace(drafts=each, printed=True) for way in plain for each in self.drafts]
+        priced = [way._replace(drafts=max(counts), priced=True) for way in plain]
+        return [*every, *printed, *priced]
 
 
 QUICK = SpiffyPlan(prompts=8, drafts=(1, 3))
@@ -59,19 +64,25 @@ def measure(
 ) -> list[Row]:
     """Denoise after the prompts in each way, in turn, and return the rows."""
     config = DenoiserConfig(model=model, numerics="exact", threads=2, pace=plan.pace)
-    engines = {False: load_engine(config, _unpriced), True: load_engine(config)}
+    every = load_engine(config, _unpriced)
+    printed = load_engine(config, _unpriced, PrintedDrafting)
+    priced = load_engine(config)
+
+    def engine(way: Way) -> DenoiserEngine:
+        return priced if way.priced else printed if way.printed else every
+
     read = Tokenizer.from_file(str(tokenizer))
     groups = _groups(plan, read)
     found = []
     for temperature in TEMPERATURES:
         samples: defaultdict[Way, list[Sample]] = defaultdict(list)
         for number, (module, prompts) in enumerate(groups):
-            ran = _denoised(engines, plan, prompts, number, temperature)
+            ran = _denoised(engine, plan, prompts, number, temperature)
             for way, each in ran.items():
                 parsed = _parsed(read, prompts, each)
                 samples[way].append(Sample(module, each, ran[way.vanilla], ran[DYNAMIC], parsed))
             say(f"T {temperature:g}: {number + 1} of {len(groups)}")
-        block = engines[False].info.block_length
+        block = every.info.block_length
         found += [row(way, block, temperature, samples[way]) for way in plan.ways]
     return found
 
@@ -82,7 +93,7 @@ def _unpriced(costs: PassCosts) -> Unpriced:
 
 
 def _denoised(
-    engines: Mapping[bool, DenoiserEngine],
+    engine: Callable[[Way], DenoiserEngine],
     plan: SpiffyPlan,
     prompts: list[tuple[int, ...]],
     number: int,
@@ -92,7 +103,7 @@ def _denoised(
     first = number % len(plan.ways)
     sampling = [SamplingParams(temperature, seed=1000 * number + at) for at in range(len(prompts))]
     return {
-        way: denoise(engines[way.priced], prompts, way, sampling, plan.max_tokens)
+        way: denoise(engine(way), prompts, way, sampling, plan.max_tokens)
         for way in (*plan.ways[first:], *plan.ways[:first])
     }
 

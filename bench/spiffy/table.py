@@ -40,6 +40,7 @@ class Row(NamedTuple):
     way: str
     drafts: int
     priced: bool
+    printed: bool
     temperature: float
     texts: int
     identical: float
@@ -68,6 +69,7 @@ def row(way: Way, block: int, temperature: float, samples: Sequence[Sample]) -> 
         way.name,
         way.drafts,
         way.priced,
+        way.printed,
         temperature,
         len(texts),
         sum(same) / len(same),
@@ -93,7 +95,7 @@ def as_markdown(rows: Sequence[Row]) -> str:
         cells = (
             str(each.block),
             each.way,
-            f"up to {each.drafts}" if each.priced else str(each.drafts),
+            _drafts(each),
             f"{each.temperature:g}",
             f"{each.identical:.0%}",
             each.tokens_per_call.text(),
@@ -106,3 +108,9 @@ def as_markdown(rows: Sequence[Row]) -> str:
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _drafts(row: Row) -> str:
+    if row.priced:
+        return f"up to {row.drafts}"
+    return f"{row.drafts}, as printed" if row.printed else str(row.drafts)

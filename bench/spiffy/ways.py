@@ -18,12 +18,14 @@ from foredraft.types import Base, SamplingParams
 class Way(NamedTuple):
     """Unmasking, and how many drafted states a call evaluates (D*).
 
-    Priced, these are the most, and the engine buys those that are worth their rows.
+    Priced, these are the most, and the engine buys those that are worth their rows. Printed, they
+    are ranked and pruned as the paper does.
     """
 
     unmasking: Unmasking
     drafts: int
     priced: bool = False
+    printed: bool = False
 
     @property
     def name(self) -> str:
@@ -35,7 +37,7 @@ class Way(NamedTuple):
     @property
     def vanilla(self) -> Way:
         """The same unmasking without drafts."""
-        return self._replace(drafts=0, priced=False)
+        return Way(self.unmasking, 0)
 
 
 ONE_BY_ONE = Way(Static(1), 0)

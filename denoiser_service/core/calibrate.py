@@ -17,7 +17,6 @@ from denoiser_service.core.graph import DraftGraph, Formula, Node, RankedBy
 from denoiser_service.core.next import Rule
 from denoiser_service.core.ranks import Anchor, Ranks
 from denoiser_service.core.text import Block
-from foredraft.decoding.block_state import num_filled
 
 LOOKAHEAD = 5
 NODES_PER_LEVEL = 3
@@ -33,6 +32,7 @@ class Counts:
     def __init__(self, ranked_by: RankedBy, lookahead: int = LOOKAHEAD) -> None:
         self._ranked_by = ranked_by
         self._levels: list[Counter[Formula]] = [Counter() for _ in range(lookahead)]
+        self._anchors = 0
 
     def add(self, block: Block, rule: Rule) -> None:
         """Count the formulas of every anchor of a block that the rule denoised (Alg. 2, part 1)."""
@@ -41,6 +41,7 @@ class Counts:
             if step == len(states) - 1:
                 return
             anchor = Anchor.of(states[step], logits, block.start)
+            self._anchors += 1
             ranks = Ranks(anchor, rule, self._ranked_by)
             ahead = states[step : step + len(self._levels) + 1]
             for level, formula in enumerate(_formulas(ranks, ahead)):
@@ -62,16 +63,16 @@ class Counts:
 
     def graph(self, size: int, per_level: int = NODES_PER_LEVEL) -> DraftGraph:
         """Return the graph of `size` nodes (D), or fewer, with the largest sum of counts."""
-        return DraftGraph(choose(self.nodes(per_level), size), self._ranked_by)
+        return DraftGraph(choose(self.nodes(per_level), size), self._ranked_by, self._anchors)
 
 
 def _formulas(ranks: Ranks, states: Sequence[tuple[int, ...]]) -> Iterable[Formula]:
     """Yield what is filled between the first state, the anchor, and each later one."""
     formula: Formula = frozenset()
     for earlier, later in pairwise(states):
-        after = num_filled(earlier) - num_filled(states[0])
+        before = [slot for slot, token in enumerate(earlier) if token != states[0][slot]]
         formula |= {
-            ranks.candidate(slot, token, after)
+            ranks.candidate(slot, token, len(before), before)
             for slot, token in enumerate(later)
             if token != earlier[slot]
         }

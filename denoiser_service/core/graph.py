@@ -7,6 +7,7 @@ paper's edges (Eq. 4-6) all lead from a formula to one that holds it, so nodes a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -29,8 +30,8 @@ class RankedBy(StrEnum):
 class Candidate(NamedTuple):
     """c_ij: a masked slot by its rank i (Eq. 10), its token by rank j (Eq. 11), both from 1.
 
-    `after` is how many tokens of its formula are filled in earlier steps, which keys the noise that
-    ranks it; 0 where no noise does.
+    `after` is how many tokens of its formula are filled in earlier steps. Both ranks are of its own
+    step: with that step's noise, and among the slots that the earlier ones leave masked.
     """
 
     position: int
@@ -39,6 +40,25 @@ class Candidate(NamedTuple):
 
 
 Formula = frozenset[Candidate]
+
+
+def by_step(formula: Formula) -> tuple[Candidate, ...]:
+    """Return a formula's candidates in the order of their steps."""
+    return tuple(sorted(formula, key=lambda each: (each.after, each)))
+
+
+class Prefix(NamedTuple):
+    """The beginning of a formula by step: a shorter prefix, by its index or ROOT, and a candidate,
+    `earlier` of whose tokens are filled in earlier steps than it.
+    """
+
+    shorter: int
+    candidate: Candidate
+    earlier: int
+
+
+ROOT = -1
+"""The prefix without candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,26 +84,46 @@ def leads_to(earlier: Formula, later: Formula, unmasking: Unmasking) -> bool:
 
 @dataclass(frozen=True)
 class DraftGraph:
-    """Nodes in ascending order of level, and what ranked the candidates that they are made of."""
+    """Nodes in ascending order of level, what ranked the candidates that they are made of, and how
+    many anchors they were counted over.
+    """
 
     nodes: tuple[Node, ...]
     ranked_by: RankedBy = RankedBy.NOISE
+    anchors: int = 1
 
     @cached_property
-    def formulas(self) -> tuple[tuple[Candidate, ...], ...]:
-        """Each node's candidates, in one order."""
-        return tuple(tuple(sorted(node.formula)) for node in self.nodes)
+    def log_frequencies(self) -> tuple[float, ...]:
+        """The logarithm of each node's share of the anchors, from which its formula was filled."""
+        return tuple(math.log(node.count / self.anchors) for node in self.nodes)
+
+    @cached_property
+    def _tree(self) -> tuple[tuple[Prefix, ...], tuple[tuple[int, ...], ...]]:
+        found: dict[tuple[Candidate, ...], int] = {}
+        prefixes: list[Prefix] = []
+        paths: list[tuple[int, ...]] = []
+        for node in self.nodes:
+            ordered, path = by_step(node.formula), [ROOT]
+            for count, candidate in enumerate(ordered, start=1):
+                if ordered[:count] not in found:
+                    earlier = sum(each.after < candidate.after for each in ordered)
+                    found[ordered[:count]] = len(prefixes)
+                    prefixes.append(Prefix(path[-1], candidate, earlier))
+                path.append(found[ordered[:count]])
+            paths.append(tuple(path[1:]))
+        return tuple(prefixes), tuple(paths)
+
+    @property
+    def prefixes(self) -> tuple[Prefix, ...]:
+        """The prefixes of all formulas by step, each once and after its shorter one."""
+        return self._tree[0]
+
+    @property
+    def paths(self) -> tuple[tuple[int, ...], ...]:
+        """Of each node, the indices of its formula's prefixes, the shortest first."""
+        return self._tree[1]
 
     @cached_property
     def deepest(self) -> int:
         """The highest rank of a token that a candidate names."""
-        ranks = (each.vocabulary for formula in self.formulas for each in formula)
-        return max(ranks, default=1)
-
-    @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """Of each node, the nodes whose formulas hold its own and more."""
-        return tuple(
-            tuple(i for i, other in enumerate(self.nodes) if node.formula < other.formula)
-            for node in self.nodes
-        )
+        return max((prefix.candidate.vocabulary for prefix in self.prefixes), default=1)

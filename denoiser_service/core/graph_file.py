@@ -49,15 +49,16 @@ class NodeFields(StrictModel):
     """A node; each candidate is [position rank, vocabulary rank, filled after so many]."""
 
     level: _Rank
-    count: _Count
+    count: _Rank
     candidates: Annotated[tuple[tuple[_Rank, _Rank, _Count], ...], Field(min_length=1)]
 
 
 class GraphFields(StrictModel):
     """The file's fields without its hash."""
 
-    version: Literal[1]
+    version: Literal[2]
     ranked_by: RankedBy
+    anchors: _Count
     calibration: CalibrationFields
     nodes: tuple[NodeFields, ...]
 
@@ -65,8 +66,9 @@ class GraphFields(StrictModel):
 def to_json(graph: DraftGraph, calibration: CalibrationFields) -> str:
     """Return the file's text; the same graph has the same text and so the same hash."""
     fields = GraphFields(
-        version=1,
+        version=2,
         ranked_by=graph.ranked_by,
+        anchors=graph.anchors,
         calibration=calibration,
         nodes=tuple(
             NodeFields(level=node.level, count=node.count, candidates=tuple(sorted(node.formula)))
@@ -99,7 +101,7 @@ def from_json(text: str) -> tuple[DraftGraph, CalibrationFields, str]:
     found = hash_fields(fields.model_dump(mode="json"))
     if stated != found:
         raise ConfigError("hash: it is not that of the fields", param="hash")
-    return DraftGraph(_nodes(fields), fields.ranked_by), fields.calibration, found
+    return DraftGraph(_nodes(fields), fields.ranked_by, fields.anchors), fields.calibration, found
 
 
 def _nodes(fields: GraphFields) -> tuple[Node, ...]:
@@ -109,6 +111,9 @@ def _nodes(fields: GraphFields) -> tuple[Node, ...]:
         formula = frozenset(Candidate(*each) for each in node.candidates)
         if len(formula) < len(node.candidates):
             raise ConfigError(f"{at}: a candidate is there twice", param=at)
+        if node.count > fields.anchors:
+            param = f"nodes.{index}.count"
+            raise ConfigError(f"{param}: it is above the {fields.anchors} anchors", param=param)
         if formula in nodes:
             raise ConfigError(f"{at}: another node has the same", param=at)
         nodes[formula] = Node(formula, node.level, node.count)

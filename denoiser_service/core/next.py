@@ -61,12 +61,14 @@ class Rule:
 
 class Next(NamedTuple):
     """The state after a step; the greatest log p of a token of any slot that it left masked, -inf
-    where there is none; and the logarithms [L] of the sums that p of masked slots is divided by.
+    where there is none; and of slots that were masked the logarithms [L] of the sums that p is
+    divided by, and log p [L] of the likeliest token.
     """
 
     state: State
     surest: float
     normalisers: Floats
+    peaks: Floats
 
 
 def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
@@ -91,10 +93,10 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
         chosen = most_confident((drawn - sums(rows).normalisers).tolist(), rule.unmasking)
     surest = (found.highest - found.normalisers).tolist()
     left = [each for row, each in enumerate(surest) if row not in chosen]
-    of_slots = np.zeros(len(state))
-    of_slots[slots] = found.normalisers
+    normalisers, peaks = np.zeros((2, len(state)))
+    normalisers[slots], peaks[slots] = found.normalisers, surest
     filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
-    return Next(filled, max(left, default=-math.inf), of_slots)
+    return Next(filled, max(left, default=-math.inf), normalisers, peaks)
 
 
 def most_confident(confidence: Sequence[float], unmasking: Unmasking) -> list[int]:

@@ -1,61 +1,61 @@
-"""The nodes of a draft graph that are worth a place in the next call: Spiffy's Eq. 12 to 14."""
+"""The nodes of a draft graph that are worth a place in the next call.
+
+In place of Spiffy's Eq. 12 to 14, the geometric means of a node's and its children's tokens: a
+node's score is how often calibration met it and how likely its tokens are by the anchor, a mean of
+both. The paper's weighs tokens alone; above temperature 0, where the noise names a token whatever
+its probability, these say little (docs/benchmarks.md has both).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 from denoiser_service.core.graph import DraftGraph, Formula, leads_to
 from denoiser_service.core.port import Guess
-from denoiser_service.core.ranks import Draft, Ranks
+from denoiser_service.core.ranks import Drafts, Ranks
 from foredraft.decoding.block_state import State, is_full
 from foredraft.denoising import Unmasking
 
 
-def local_score(draft: Draft) -> float:
-    """Return the logarithm of Eq. 12: the geometric mean of the drafted tokens' probabilities."""
-    return sum(draft.log_p) / len(draft.log_p)
-
-
-def log_scores(drafts: Sequence[Draft | None], graph: DraftGraph) -> list[float]:
-    """Return the logarithm of each node's score (Eq. 14), -inf where it has no draft.
-
-    Children are a node's own that have drafts (Eq. 13). Without any, which the paper leaves open,
-    the score is the local one.
-    """
-    local = [-math.inf if draft is None else local_score(draft) for draft in drafts]
-    scores = []
-    for own, children in zip(local, graph.children, strict=True):
-        theirs = [local[child] for child in children if drafts[child] is not None]
-        scores.append((own + sum(theirs) / len(theirs)) / 2 if theirs else own)
-    return scores
+def log_score(log_frequency: float, log_p: float) -> float:
+    """Return the logarithm of a node's score, the geometric mean of its frequency and of p."""
+    return (log_frequency + log_p) / 2
 
 
 def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) -> tuple[Guess, ...]:
-    """Return at most `budget` (D*) distinct states to evaluate beside the anchor's, the best first.
-
-    Each is as likely as its tokens are by the anchor's distribution.
+    """Return at most `budget` (D*) distinct states to evaluate beside the anchor's, the best first;
+    the chance of each is its score.
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
     block's draft is left out where it is of no use.
     """
-    drafts = [ranks.draft(formula) for formula in graph.formulas]
-    scores = log_scores(drafts, graph)
-    left = sorted(
-        (i for i, draft in enumerate(drafts) if draft is not None), key=lambda i: -scores[i]
-    )
+    drafts, frequencies = Drafts(ranks, graph), graph.log_frequencies
+    # What a node costs at least, its tokens so far being as likely as they are and the rest
+    # certain; so tokens, which take noise, are looked up for nodes alone that might be the best.
+    left = [(-log_score(each, 0.0), node, 0) for node, each in enumerate(frequencies)]
+    heapify(left)
+    apart: list[tuple[float, int, int]] = []
     reached: list[Formula] = [frozenset()]
     kept: dict[State, Guess] = {}
     while left and len(kept) < budget:
-        node = next((i for i in left if _is_reached(graph, i, reached, unmasking)), None)
-        if node is None:
-            break
-        left.remove(node)
-        draft = drafts[node]
-        if draft is not None and (ranks.full or not is_full(draft.state)):
+        cost, node, known = heappop(left)
+        path = graph.paths[node]
+        draft = drafts.of(path[min(known, len(path) - 1)])
+        if draft is None:
+            continue
+        if known < len(path):
+            heappush(left, (-log_score(frequencies[node], draft.log_p), node, known + 1))
+        elif not _is_reached(graph, node, reached, unmasking):
+            apart.append((cost, node, known))
+        elif ranks.full or not is_full(draft.state):
             reached.append(graph.nodes[node].formula)
-            kept.setdefault(draft.state, Guess(draft.state, math.exp(sum(draft.log_p))))
+            kept.setdefault(draft.state, Guess(draft.state, math.exp(-cost)))
+            for each in apart:
+                heappush(left, each)
+            apart = []
     return tuple(kept.values())
 
 

@@ -8,20 +8,32 @@ always accepted, and it is not known before the call that drafts are for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
-from denoiser_service.core.draws import Floats, Logits, sums
-from denoiser_service.core.graph import Candidate, RankedBy
+from denoiser_service.core.draws import Floats, Ints, Logits, sums
+from denoiser_service.core.graph import (
+    ROOT,
+    Candidate,
+    DraftGraph,
+    Formula,
+    Node,
+    RankedBy,
+)
 from denoiser_service.core.next import Rule
-from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
+from foredraft.decoding.block_state import State, fill, masked_slots
+
+_AT_ONCE = 4
+"""Slots of a step that are drawn at once: a call of the kernel costs as much as a slot or two."""
 
 
 class Anchor(NamedTuple):
-    """The state that drafts start from, the logits [L, V] of the state before, and the logarithms
-    [L] of their sums; `start` is the block's first position in the text.
+    """The state that drafts start from, the logits [L, V] of the state before, the logarithms [L]
+    of their sums, and log p [L] of the likeliest tokens; `start` is the block's first position in
+    the text.
 
     full is whether a full state is of use: the next block's first one is evaluated after it.
     """
@@ -30,44 +42,45 @@ class Anchor(NamedTuple):
     logits: Logits
     start: int
     normalisers: Floats
+    peaks: Floats
     full: bool = False
 
     @classmethod
     def of(cls, state: State, logits: Logits, start: int) -> Anchor:
         """Return the anchor of a state with masked slots and the logits before it."""
-        slots, normalisers = masked_slots(state), np.zeros(len(state))
-        normalisers[slots] = sums(logits[slots]).normalisers
-        return cls(state, logits, start, normalisers)
+        slots, (normalisers, peaks) = masked_slots(state), np.zeros((2, len(state)))
+        found = sums(logits[slots])
+        normalisers[slots], peaks[slots] = found.normalisers, found.highest - found.normalisers
+        return cls(state, logits, start, normalisers, peaks)
 
 
 class Draft(NamedTuple):
-    """The tokens by slot that a draft fills ahead of its anchor, and the anchor's log p of each."""
+    """The tokens that are filled ahead of an anchor, each in its slot, and the anchor's log p of
+    them all.
+    """
 
     anchor: State
-    tokens: Mapping[int, int]
-    log_p: tuple[float, ...]
+    slots: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    log_p: float = 0.0
 
     @property
     def state(self) -> State:
         """The drafted state."""
-        return fill(self.anchor, self.tokens)
+        return fill(self.anchor, dict(zip(self.slots, self.tokens, strict=True)))
 
 
-class _Named(NamedTuple):
-    """What a candidate names: a masked slot, a token, and its log p."""
+@dataclass(slots=True)
+class _Step:
+    """A step's masked slots: those that were drawn, in the order of Eq. 8, and the others.
 
-    slot: int
-    token: int
-    log_p: float
-
-
-class _Ranked(NamedTuple):
-    """After so many tokens: what each masked slot draws, then what it would draw without those, and
-    the slots' rows in the order of Eq. 8.
+    best are the tokens that a slot draws, then what it would draw without those.
     """
 
-    best: list[list[int]]
-    order: list[int]
+    left: list[int]
+    best: dict[int, list[int]] = field(default_factory=dict)
+    confidence: dict[int, float] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
 
 
 class Ranks:
@@ -76,82 +89,118 @@ class Ranks:
     def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy, deepest: int = 1) -> None:
         """Rank so many tokens of each slot at once."""
         self._deepest = deepest
-        self._state = anchor.state
-        self.full = anchor.full
-        noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
-        self._rule = rule if noisy else Rule(rule.unmasking, draws=rule.draws)
-        self._noisy = noisy
-        self._slots = masked_slots(anchor.state)
-        self._positions = anchor.start + np.array(self._slots, dtype=np.int64)
-        self._logits = anchor.logits[self._slots]
-        self._normalisers = anchor.normalisers[self._slots]
-        self._ranked: dict[int, _Ranked] = {}
-        # Formulas share most of their candidates.
-        self._named: dict[Candidate, _Named | None] = {}
+        self.state, self.full = anchor.state, anchor.full
+        self._logits, self._start = anchor.logits, anchor.start
+        self._noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
+        self._rule = rule if self._noisy else Rule(rule.unmasking, draws=rule.draws)
+        self._normalisers: list[float] = anchor.normalisers.tolist()
+        self._peaks: list[float] = anchor.peaks.tolist()
+        slots = masked_slots(anchor.state)
+        self._filled = len(anchor.state) - len(slots)
+        self._surest_first = sorted(slots, key=lambda slot: -self._peaks[slot])
+        self._steps: dict[int, _Step] = {}
 
-    def _at(self, after: int) -> _Ranked:
-        if after not in self._ranked:
-            filled = num_filled(self._state) + after
-            best = self._rule.likeliest(self._logits, filled, self._positions, self._deepest)
-            drawn = [tokens[0] for tokens in best]
-            confidence = self._logits[np.arange(len(drawn)), drawn] - self._normalisers
-            order = np.argsort(-confidence, kind="stable")
-            self._ranked[after] = _Ranked(best, order.tolist())
-        return self._ranked[after]
+    def candidate(
+        self, slot: int, token: int, after: int, earlier: Collection[int] = ()
+    ) -> Candidate:
+        """Return the ranks (Eq. 10, 11) of a slot's token that is filled after so many others, in
+        these slots.
 
-    def _scores(self, row: int, after: int) -> Floats:
-        """Return what one slot draws the maximum of, [V]."""
-        only = slice(row, row + 1)
-        filled = num_filled(self._state) + after
-        scores: Floats = self._rule.scores(self._logits[only], filled, self._positions[only])[0]
-        return scores
-
-    def candidate(self, slot: int, token: int, after: int) -> Candidate:
-        """Return the ranks (Eq. 10, 11) of a slot's token that is filled after so many others."""
-        after = after if self._noisy else 0
-        row = self._slots.index(slot)
-        scores = self._scores(row, after)
+        Without noise all steps are alike: ranks are those of the first one then.
+        """
+        if not self._noisy:
+            after, earlier = 0, ()
+        rule = self._rule
+        [scores] = rule.scores(
+            self._logits[slot : slot + 1], self._filled + after, self._positions([slot])
+        )
         own = scores[token]
         higher = int((scores > own).sum() + (scores[:token] == own).sum())
-        return Candidate(self._at(after).order.index(row) + 1, higher + 1, after)
+        position = 1
+        while self._slot(after, position, earlier) != slot:
+            position += 1
+        return Candidate(position, higher + 1, after)
 
-    def draft(self, formula: Iterable[Candidate]) -> Draft | None:
+    def draft(self, formula: Formula) -> Draft | None:
         """Return the anchor's state with a formula's tokens (Eq. 9).
 
         None where it names a slot twice, more masked slots than there are, or an impossible token.
         """
-        tokens: dict[int, int] = {}
-        log_p: list[float] = []
-        for candidate in formula:
-            if candidate not in self._named:
-                self._named[candidate] = self._name(candidate)
-            named = self._named[candidate]
-            if named is None or named.slot in tokens:
-                return None
-            tokens[named.slot] = named.token
-            log_p.append(named.log_p)
-        return Draft(self._state, tokens, tuple(log_p))
+        graph = DraftGraph((Node(formula, 1, 1),))
+        return Drafts(self, graph).of(graph.paths[0][-1])
 
-    def _name(self, candidate: Candidate) -> _Named | None:
-        ranked = self._at(candidate.after if self._noisy else 0)
-        if candidate.position > len(ranked.order):
+    def extended(self, draft: Draft, candidate: Candidate, earlier: int) -> Draft | None:
+        """Return a draft with one more token, which comes after the first `earlier` ones."""
+        slot = self._slot(candidate.after, candidate.position, draft.slots[:earlier])
+        if slot is None or slot in draft.slots:
             return None
-        row = ranked.order[candidate.position - 1]
-        token = self._token(row, candidate)
+        token = self._token(slot, candidate)
         if token is None:
             return None
-        return _Named(
-            self._slots[row], token, float(self._logits[row, token] - self._normalisers[row])
-        )
+        log_p = draft.log_p + self._log_p(slot, token)
+        return Draft(draft.anchor, (*draft.slots, slot), (*draft.tokens, token), log_p)
 
-    def _token(self, row: int, candidate: Candidate) -> int | None:
-        """Return the token with a candidate's rank in a row, None where it has no probability."""
-        after = candidate.after if self._noisy else 0
-        best = self._at(after).best[row]
+    def _slot(self, after: int, position: int, taken: Collection[int]) -> int | None:
+        """Return the slot with a position's rank (Eq. 10) among those that are not taken, None
+        where there are fewer.
+
+        No slot is surer of what it draws than of its likeliest token, so that slots are drawn only
+        until none of the others can come before.
+        """
+        step = self._step(after)
+        while True:
+            found = [slot for slot in step.order if slot not in taken]
+            slot = found[position - 1] if position <= len(found) else None
+            if not step.left:
+                return slot
+            if slot is not None and step.confidence[slot] > self._peaks[step.left[0]]:
+                return slot
+            self._draw(step, after)
+
+    def _step(self, after: int) -> _Step:
+        after = after if self._noisy else 0
+        if after not in self._steps:
+            self._steps[after] = _Step(self._surest_first)
+        return self._steps[after]
+
+    def _draw(self, step: _Step, after: int) -> None:
+        slots, step.left = step.left[:_AT_ONCE], step.left[_AT_ONCE:]
+        for slot, tokens in zip(slots, self._likeliest(slots, after, self._deepest), strict=True):
+            step.best[slot] = tokens
+            step.confidence[slot] = self._log_p(slot, tokens[0])
+        step.order = sorted(step.best, key=lambda slot: (-step.confidence[slot], slot))
+
+    def _token(self, slot: int, candidate: Candidate) -> int | None:
+        """Return the token with a candidate's rank in a slot, None where it has no probability."""
+        best = self._step(candidate.after).best[slot]
         if candidate.vocabulary > max(self._deepest, len(best)):
-            only, filled = slice(row, row + 1), num_filled(self._state) + after
-            [best] = self._rule.likeliest(
-                self._logits[only], filled, self._positions[only], candidate.vocabulary
-            )
+            [best] = self._likeliest([slot], candidate.after, candidate.vocabulary)
         rank = candidate.vocabulary - 1
         return best[rank] if rank < len(best) else None
+
+    def _likeliest(self, slots: list[int], after: int, count: int) -> list[list[int]]:
+        filled = self._filled + (after if self._noisy else 0)
+        return self._rule.likeliest(self._logits[slots], filled, self._positions(slots), count)
+
+    def _positions(self, slots: list[int]) -> Ints:
+        return self._start + np.array(slots, dtype=np.int64)
+
+    def _log_p(self, slot: int, token: int) -> float:
+        return float(self._logits[slot, token]) - self._normalisers[slot]
+
+
+class Drafts:
+    """The drafts of a graph's prefixes, each made when it is first asked for."""
+
+    def __init__(self, ranks: Ranks, graph: DraftGraph) -> None:
+        self._ranks, self._graph = ranks, graph
+        self._made: dict[int, Draft | None] = {ROOT: Draft(ranks.state)}
+
+    def of(self, prefix: int) -> Draft | None:
+        """Return the draft of a prefix, None where it has none."""
+        if prefix not in self._made:
+            shorter, candidate, earlier = self._graph.prefixes[prefix]
+            known = self.of(shorter)
+            made = None if known is None else self._ranks.extended(known, candidate, earlier)
+            self._made[prefix] = made
+        return self._made[prefix]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from itertools import chain, combinations
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from denoiser_service.core.calibrate import Counts, choose, is_connected
 from denoiser_service.core.decode import GraphDrafting, speculative, vanilla
-from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy
+from denoiser_service.core.graph import ROOT, Candidate, DraftGraph, Node, Prefix, RankedBy
 from denoiser_service.core.graph_file import CalibrationFields, from_json, hash_fields, to_json
 from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
@@ -141,7 +141,9 @@ CALIBRATION = parse(
         "weights": "ab",
     },
 )
-GRAPH = DraftGraph((Node(formula((1, 1)), 1, 9), Node(formula((1, 1), (2, 1, 1)), 2, 5)))
+GRAPH = DraftGraph(
+    (Node(formula((1, 1)), 1, 9), Node(formula((1, 1), (2, 1, 1)), 2, 5)), anchors=14
+)
 
 
 def test_a_graph_is_read_as_it_was_written_and_named_by_its_hash():
@@ -149,7 +151,7 @@ def test_a_graph_is_read_as_it_was_written_and_named_by_its_hash():
     graph, calibration, name = from_json(text)
     assert (graph, calibration) == (GRAPH, CALIBRATION)
     assert to_json(graph, calibration) == text and json.loads(text)["hash"] == name
-    greedy = DraftGraph(GRAPH.nodes, RankedBy.GREEDY)
+    greedy = DraftGraph(GRAPH.nodes, RankedBy.GREEDY, GRAPH.anchors)
     assert from_json(to_json(greedy, CALIBRATION))[2] != name
 
 
@@ -165,10 +167,12 @@ def changed(*path, value):
 
 
 WRONG = {
-    "version": changed("version", value=2),
+    "version": changed("version", value=1),
+    "anchors": changed("anchors", value=-1),
     "ranked_by": changed("ranked_by", value="luck"),
     "nodes.0.level": changed("nodes", 0, "level", value=0),
-    "nodes.1.count": changed("nodes", 1, "count", value="many"),
+    "nodes.0.count": changed("nodes", 0, "count", value=15),
+    "nodes.1.count": changed("nodes", 1, "count", value=0),
     "nodes.1.candidates.0.1": changed("nodes", 1, "candidates", 0, value=[1, 0, 0]),
     "nodes.0.candidates": changed("nodes", 0, "candidates", value=[]),
     "nodes.1.candidates": changed("nodes", 1, "candidates", value=[[1, 1, 0]]),
@@ -191,12 +195,20 @@ def test_what_is_no_json_object_is_refused(text):
         from_json(text)
 
 
-def test_a_formula_holds_its_predecessors():
-    """The edges of Alg. 2 are proper subsets; `children` finds them."""
-    assert GRAPH.children == ((1,), ())
-    counts = counted(Rule(Static(1), 1.0, 3), [Tabular(seed) for seed in range(6)])
-    graph = counts.graph(9)
-    edges = chain.from_iterable(
-        ((i, j) for j in children) for i, children in enumerate(graph.children)
+def test_prefixes_are_by_step_and_each_there_once():
+    one, two, three = Candidate(2, 1), Candidate(1, 1, 1), Candidate(1, 2, 1)
+    graph = DraftGraph(
+        tuple(
+            Node(each, 1, 1)
+            for each in (formula(one, two), formula(one), formula(one, three), formula(two))
+        )
     )
-    assert all(graph.nodes[i].formula < graph.nodes[j].formula for i, j in edges)
+    assert graph.prefixes == (
+        Prefix(ROOT, one, 0),
+        Prefix(0, two, 1),
+        Prefix(0, three, 1),
+        Prefix(ROOT, two, 0),
+    )
+    assert graph.paths == ((0, 1), (0,), (0, 2), (3,))
+    together = DraftGraph((Node(formula((1, 1), (2, 1), (1, 1, 2)), 2, 1),))
+    assert [prefix.earlier for prefix in together.prefixes] == [0, 0, 2]

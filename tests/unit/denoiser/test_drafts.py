@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from denoiser_service.core import prune as pruning
+from denoiser_service.core.draws import Draws
 from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy, leads_to
 from denoiser_service.core.next import Rule, next_state
-from denoiser_service.core.prune import log_scores
 from denoiser_service.core.ranks import Anchor, Ranks
 from foredraft.decoding.block_state import MASKED, is_full, num_filled
 from foredraft.denoising import Dynamic, Static
@@ -84,25 +84,103 @@ def test_ranked_with_noise_rank_one_is_what_the_target_draws_if_its_distribution
         after = num_filled(state) - num_filled(ANCHOR.state)
         later = next_state(state, ANCHOR.logits, rule, 0).state
         slot = next(s for s in range(4) if later[s] != state[s])
-        filled.append(ranks.candidate(slot, later[slot], after))
-        assert filled[-1].vocabulary == 1
+        before = [s for s in range(4) if state[s] != ANCHOR.state[s]]
+        filled.append(ranks.candidate(slot, later[slot], after, before))
+        assert filled[-1] == Candidate(1, 1, after)
         assert ranks.draft(frozenset(filled)).state == later
         state = later
-    assert filled[0] == Candidate(1, 1, 0)
 
 
-def test_scores_are_geometric_means_of_a_node_and_its_children():
-    nodes = graph(ONE, TWO, THREE, formula((9, 1)))
+def test_ranks_are_among_the_slots_that_earlier_steps_leave():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    scores = log_scores([ranks.draft(node.formula) for node in nodes.nodes], nodes)
-    local = [0.8, math.sqrt(0.8 * 0.7), (0.8 * 0.7 * 0.4) ** (1 / 3)]
-    expected = [
-        math.sqrt(local[0] * math.sqrt(local[1] * local[2])),
-        math.sqrt(local[1] * local[2]),
-        local[2],
-        0.0,
+    assert ranks.draft(formula((1, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert ranks.draft(formula((2, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert ranks.draft(formula((1, 1), (2, 1), (1, 1, 2))).state == (2, 0, 1, 2)
+    assert ranks.draft(formula((1, 1), (3, 1, 1))) is None, "two slots are left"
+
+
+@given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 1.0]))
+def test_slots_are_ranked_by_what_they_draw_though_few_are_drawn(seed, slots, temperature):
+    """However far the noise's choice is from the likeliest tokens."""
+    logits = np.random.default_rng(seed).normal(0, 4, (slots, 5)).astype(np.float32)
+    rule = Rule(Static(1), temperature, seed)
+    anchor = Anchor.of((M,) * slots, logits, 0)
+    tokens = rule.tokens(logits, 0, np.arange(slots))
+    drawn = logits[np.arange(slots), tokens] - anchor.normalisers
+    expected = sorted(range(slots), key=lambda slot: (-drawn[slot], slot))
+    for position, slot in enumerate(expected, start=1):
+        state = Ranks(anchor, rule, RankedBy.NOISE).draft(formula((position, 1))).state
+        assert [at for at, token in enumerate(state) if token != M] == [slot]
+        assert state[slot] == tokens[slot]
+
+
+class Watched(Draws):
+    """Draws that count the rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = 0
+
+    def likeliest(self, logits, step, positions, count):
+        self.rows += len(logits)
+        return super().likeliest(logits, step, positions, count)
+
+
+def test_noise_is_drawn_for_nodes_that_may_be_the_best_alone():
+    draws = Watched()
+    rule = Rule(Static(1), 1.0, 3, draws)
+    nodes = counted((ONE, 60), (formula((1, 1), (1, 1, 1)), 30), (formula((2, 1)), 1))
+    pruning.prune(nodes, Ranks(ANCHOR, rule, RankedBy.NOISE), Static(1), 1)
+    assert draws.rows <= 3
+    pruning.prune(nodes, Ranks(ANCHOR, rule, RankedBy.NOISE), Static(1), 2)
+    assert draws.rows > 6
+
+
+def counted(*nodes, anchors=100):
+    """A graph of formulas and how often each was met."""
+    return DraftGraph(tuple(Node(f, len(f), count) for f, count in nodes), anchors=anchors)
+
+
+def test_a_score_is_the_mean_of_how_often_a_node_was_met_and_how_likely_it_is():
+    nodes = counted((ONE, 40), (formula((2, 1)), 50), (TWO, 20))
+    found = pruning.prune(nodes, Ranks(ANCHOR, GREEDY, RankedBy.NOISE), Static(1), 3)
+    assert [(guess.state, guess.chance) for guess in found] == [
+        ((2, M, M, 2), pytest.approx(math.sqrt(0.5 * 0.7), rel=1e-5)),
+        ((M, 0, M, 2), pytest.approx(math.sqrt(0.4 * 0.8), rel=1e-5)),
+        ((2, 0, M, 2), pytest.approx(math.sqrt(0.2 * 0.56), rel=1e-5)),
     ]
-    assert np.exp(scores) == pytest.approx(expected, rel=1e-5)
+
+
+@given(st.integers(0, 1000), st.sampled_from([Static(1), Static(2), Dynamic()]), st.integers(1, 6))
+def test_the_best_node_that_is_reached_is_always_next(seed, unmasking, budget):
+    random = np.random.default_rng(seed)
+    made = {
+        frozenset(Candidate(*random.integers(1, 4, 2).tolist()) for _ in range(size))
+        for size in random.integers(1, 4, 12).tolist()
+    }
+    nodes = counted(*((each, int(random.integers(1, 100))) for each in made))
+    ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
+    drafts = [ranks.draft(node.formula) for node in nodes.nodes]
+    scores = {
+        i: math.log(node.count / 100) + draft.log_p
+        for i, (node, draft) in enumerate(zip(nodes.nodes, drafts, strict=True))
+        if draft and not is_full(draft.state)
+    }
+    expected, reached = [], [frozenset()]
+    while len(expected) < budget:
+        near = [
+            i
+            for i in scores
+            if any(leads_to(earlier, nodes.nodes[i].formula, unmasking) for earlier in reached)
+        ]
+        if not near:
+            break
+        best = max(near, key=lambda i: scores[i])
+        del scores[best]
+        reached.append(nodes.nodes[best].formula)
+        if drafts[best].state not in expected:
+            expected.append(drafts[best].state)
+    assert prune(nodes, ranks, unmasking, budget) == tuple(expected)
 
 
 def test_only_nodes_that_a_step_can_reach_are_kept():
@@ -111,7 +189,7 @@ def test_only_nodes_that_a_step_can_reach_are_kept():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
     first, second, both = (ranks.draft(each).state for each in (ONE, other, TWO))
     assert prune(nodes, ranks, Static(1), 1) == (first,)
-    assert prune(nodes, ranks, Static(1), 2) == (first, both)
+    assert prune(nodes, ranks, Static(1), 2) == (first, second)
     assert set(prune(nodes, ranks, Static(1), 5)) == {first, second, both}
     assert prune(graph(TWO), ranks, Static(1), 5) == ()
     assert (

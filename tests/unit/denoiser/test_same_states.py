@@ -140,8 +140,7 @@ class OverAllSlots(Ranks):
     def __init__(self, anchor, rule, ranked_by):
         super().__init__(anchor, rule, ranked_by)
         every = Ranks(anchor._replace(state=(MASKED,) * len(anchor.state)), rule, ranked_by)
-        self._slots, self._positions = every._slots, every._positions
-        self._logits, self._normalisers = every._logits, every._normalisers
+        self._surest_first = every._surest_first
 
 
 def unfounded_drafts(ranks_of):
