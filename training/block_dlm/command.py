@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
@@ -83,7 +84,7 @@ def graph(
     threshold: Annotated[
         float, typer.Option(help="Probability above which slots are filled.", min=0)
     ] = 0.9,
-    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    temperature: Annotated[float, typer.Option(min=0)] = 1.0,
     greedy_ranks: Annotated[
         bool, typer.Option(help="Rank without noise above temperature 0, as the paper does.")
     ] = False,
@@ -97,7 +98,7 @@ def graph(
     max_tokens: Annotated[int, typer.Option(min=1)] = 64,
 ) -> None:
     """Calibrate a block-diffusion model's draft graph, written beside its weights."""
-    from denoiser_service.core.graph import RankedBy
+    from denoiser_service.core.graph import RankedBy, by_step
     from foredraft.denoising import Dynamic, Static
     from training.block_dlm.graph import GraphRun, calibrate
 
@@ -118,6 +119,7 @@ def graph(
     )
     found, file = calibrate(run)
     for node in found.nodes:
-        pairs = " ".join(f"({c.position},{c.vocabulary})" for c in sorted(node.formula))
-        typer.echo(f"level {node.level}, {node.count} times: {pairs}")
-    typer.echo(f"{len(found.nodes)} nodes in {file}")
+        steps = groupby(by_step(node.formula), key=lambda each: each.after)
+        pairs = (" ".join(f"({c.position},{c.vocabulary})" for c in step) for _, step in steps)
+        typer.echo(f"level {node.level}, {node.count} times: {' then '.join(pairs)}")
+    typer.echo(f"{len(found.nodes)} nodes in {file}, of {found.anchors} anchors")

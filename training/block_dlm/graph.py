@@ -37,7 +37,7 @@ class GraphRun:
     data: Path
     unmasking: Unmasking
     corpus: str = "core"
-    temperature: float = 0.0
+    temperature: float = 1.0
     ranked_by: RankedBy = RankedBy.NOISE
     size: int = 10
     lookahead: int = LOOKAHEAD
