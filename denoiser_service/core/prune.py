@@ -1,9 +1,9 @@
 """The nodes of a draft graph that are worth a place in the next call.
 
-In place of Spiffy's Eq. 12 to 14, the geometric means of a node's and its children's tokens: a
-node's score is how often calibration met it and how likely its tokens are by the anchor, a mean of
-both. The paper's weighs tokens alone; above temperature 0, where the noise names a token whatever
-its probability, these say little (docs/benchmarks.md has both).
+A node's score is the geometric mean of how often calibration met it and of p of its tokens by the
+anchor. Spiffy's (Eq. 12 to 14) weighs p alone, of a node and of its children: above temperature 0,
+where the noise names a token whatever its probability, that says little (docs/benchmarks.md has
+both).
 """
 
 from __future__ import annotations
@@ -43,14 +43,16 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
     while left and len(kept) < budget:
         cost, node, known = heappop(left)
         path = graph.paths[node]
-        draft = drafts.of(path[min(known, len(path) - 1)])
-        if draft is None:
-            continue
         if known < len(path):
-            heappush(left, (-log_score(frequencies[node], draft.log_p), node, known + 1))
-        elif not _is_reached(graph, node, reached, unmasking):
+            draft = drafts.of(path[known])
+            if draft is not None:
+                heappush(left, (-log_score(frequencies[node], draft.log_p), node, known + 1))
+            continue
+        if not _is_reached(graph, node, reached, unmasking):
             apart.append((cost, node, known))
-        elif ranks.full or not is_full(draft.state):
+            continue
+        draft = drafts.of(path[-1])
+        if draft is not None and (ranks.full or not is_full(draft.state)):
             reached.append(graph.nodes[node].formula)
             kept.setdefault(draft.state, Guess(draft.state, math.exp(-cost)))
             for each in apart:

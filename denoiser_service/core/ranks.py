@@ -15,14 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from denoiser_service.core.draws import Floats, Ints, Logits, sums
-from denoiser_service.core.graph import (
-    ROOT,
-    Candidate,
-    DraftGraph,
-    Formula,
-    Node,
-    RankedBy,
-)
+from denoiser_service.core.graph import ROOT, Candidate, DraftGraph, RankedBy
 from denoiser_service.core.next import Rule
 from foredraft.decoding.block_state import State, fill, masked_slots
 
@@ -106,7 +99,8 @@ class Ranks:
         """Return the ranks (Eq. 10, 11) of a slot's token that is filled after so many others, in
         these slots.
 
-        Without noise all steps are alike: ranks are those of the first one then.
+        Without noise all steps are alike: ranks are those of the first one then. Raise ValueError
+        if the slot is filled, or one of the earlier ones.
         """
         if not self._noisy:
             after, earlier = 0, ()
@@ -116,21 +110,15 @@ class Ranks:
         )
         own = scores[token]
         higher = int((scores > own).sum() + (scores[:token] == own).sum())
-        position = 1
-        while self._slot(after, position, earlier) != slot:
-            position += 1
-        return Candidate(position, higher + 1, after)
-
-    def draft(self, formula: Formula) -> Draft | None:
-        """Return the anchor's state with a formula's tokens (Eq. 9).
-
-        None where it names a slot twice, more masked slots than there are, or an impossible token.
-        """
-        graph = DraftGraph((Node(formula, 1, 1),))
-        return Drafts(self, graph).of(graph.paths[0][-1])
+        open_slots = [each for each in self._surest_first if each not in earlier]
+        order = [self._slot(after, at + 1, earlier) for at in range(len(open_slots))]
+        return Candidate(order.index(slot) + 1, higher + 1, after)
 
     def extended(self, draft: Draft, candidate: Candidate, earlier: int) -> Draft | None:
-        """Return a draft with one more token, which comes after the first `earlier` ones."""
+        """Return a draft with one more token (Eq. 9), which comes after the first `earlier` ones.
+
+        None where the slot is filled already, or there are fewer, or the token is impossible.
+        """
         slot = self._slot(candidate.after, candidate.position, draft.slots[:earlier])
         if slot is None or slot in draft.slots:
             return None

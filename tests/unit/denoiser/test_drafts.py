@@ -16,6 +16,7 @@ from denoiser_service.core.next import Rule, next_state
 from denoiser_service.core.ranks import Anchor, Ranks
 from foredraft.decoding.block_state import MASKED, is_full, num_filled
 from foredraft.denoising import Dynamic, Static
+from tests.support.denoiser.drafted import drafted
 
 M = MASKED
 P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0.05]])
@@ -41,19 +42,20 @@ ONE, TWO, THREE = formula((1, 1)), formula((1, 1), (2, 1)), formula((1, 1), (2, 
 
 def test_ranks_are_over_masked_slots():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    assert ranks.draft(ONE).state == (M, 0, M, 2)
-    assert ranks.draft(formula((2, 1))).state == (2, M, M, 2)
-    assert ranks.draft(formula((2, 2), (3, 1))).state == (1, M, 1, 2)
-    assert ranks.draft(formula((3, 2))).state == (M, M, 0, 2), "equal probabilities go by token"
-    assert ranks.draft(formula((4, 1))) is None and ranks.draft(formula((1, 4))) is None
-    assert ranks.draft(formula((1, 1), (1, 2))) is None, "a slot named twice"
+    assert drafted(ranks, ONE).state == (M, 0, M, 2)
+    assert drafted(ranks, formula((2, 1))).state == (2, M, M, 2)
+    assert drafted(ranks, formula((2, 2), (3, 1))).state == (1, M, 1, 2)
+    assert drafted(ranks, formula((3, 2))).state == (M, M, 0, 2), "equal probabilities go by token"
+    assert drafted(ranks, formula((4, 1))) is None and drafted(ranks, formula((1, 4))) is None
+    assert drafted(ranks, formula((1, 1), (1, 2))) is None, "a slot named twice"
 
 
 def test_an_impossible_token_is_no_draft():
     logits = ANCHOR.logits.copy()
     logits[1, 2] = -np.inf
     assert (
-        Ranks(ANCHOR._replace(logits=logits), GREEDY, RankedBy.NOISE).draft(formula((1, 3))) is None
+        drafted(Ranks(ANCHOR._replace(logits=logits), GREEDY, RankedBy.NOISE), formula((1, 3)))
+        is None
     )
 
 
@@ -71,7 +73,7 @@ def test_a_candidate_drafts_the_token_that_it_was_made_of(
     logits = np.random.default_rng(seed).normal(0, 1, (4, 3)).astype(np.float32)
     ranks = Ranks(ANCHOR._replace(logits=logits), Rule(Static(1), temperature, seed), by)
     candidate = ranks.candidate(slot, token, after)
-    assert ranks.draft(frozenset([candidate])).state[slot] == token
+    assert drafted(ranks, frozenset([candidate])).state[slot] == token
     assert candidate.after == (after if temperature and by is RankedBy.NOISE else 0)
 
 
@@ -87,16 +89,16 @@ def test_ranked_with_noise_rank_one_is_what_the_target_draws_if_its_distribution
         before = [s for s in range(4) if state[s] != ANCHOR.state[s]]
         filled.append(ranks.candidate(slot, later[slot], after, before))
         assert filled[-1] == Candidate(1, 1, after)
-        assert ranks.draft(frozenset(filled)).state == later
+        assert drafted(ranks, frozenset(filled)).state == later
         state = later
 
 
 def test_ranks_are_among_the_slots_that_earlier_steps_leave():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    assert ranks.draft(formula((1, 1), (1, 1, 1))).state == (2, 0, M, 2)
-    assert ranks.draft(formula((2, 1), (1, 1, 1))).state == (2, 0, M, 2)
-    assert ranks.draft(formula((1, 1), (2, 1), (1, 1, 2))).state == (2, 0, 1, 2)
-    assert ranks.draft(formula((1, 1), (3, 1, 1))) is None, "two slots are left"
+    assert drafted(ranks, formula((1, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert drafted(ranks, formula((2, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert drafted(ranks, formula((1, 1), (2, 1), (1, 1, 2))).state == (2, 0, 1, 2)
+    assert drafted(ranks, formula((1, 1), (3, 1, 1))) is None, "two slots are left"
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 1.0]))
@@ -109,7 +111,7 @@ def test_slots_are_ranked_by_what_they_draw_though_few_are_drawn(seed, slots, te
     drawn = logits[np.arange(slots), tokens] - anchor.normalisers
     expected = sorted(range(slots), key=lambda slot: (-drawn[slot], slot))
     for position, slot in enumerate(expected, start=1):
-        state = Ranks(anchor, rule, RankedBy.NOISE).draft(formula((position, 1))).state
+        state = drafted(Ranks(anchor, rule, RankedBy.NOISE), formula((position, 1))).state
         assert [at for at, token in enumerate(state) if token != M] == [slot]
         assert state[slot] == tokens[slot]
 
@@ -160,7 +162,7 @@ def test_the_best_node_that_is_reached_is_always_next(seed, unmasking, budget):
     }
     nodes = counted(*((each, int(random.integers(1, 100))) for each in made))
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    drafts = [ranks.draft(node.formula) for node in nodes.nodes]
+    drafts = [drafted(ranks, node.formula) for node in nodes.nodes]
     scores = {
         i: math.log(node.count / 100) + draft.log_p
         for i, (node, draft) in enumerate(zip(nodes.nodes, drafts, strict=True))
@@ -187,7 +189,7 @@ def test_only_nodes_that_a_step_can_reach_are_kept():
     other = formula((2, 1))
     nodes = graph(ONE, other, TWO)
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    first, second, both = (ranks.draft(each).state for each in (ONE, other, TWO))
+    first, second, both = (drafted(ranks, each).state for each in (ONE, other, TWO))
     assert prune(nodes, ranks, Static(1), 1) == (first,)
     assert prune(nodes, ranks, Static(1), 2) == (first, second)
     assert set(prune(nodes, ranks, Static(1), 5)) == {first, second, both}
@@ -201,7 +203,7 @@ def test_only_nodes_that_a_step_can_reach_are_kept():
 def test_a_full_block_takes_no_place_and_equal_states_take_one():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
     again = formula((1, 1, 1))
-    assert prune(graph(THREE, ONE, again), ranks, Dynamic(), 5) == (ranks.draft(ONE).state,)
+    assert prune(graph(THREE, ONE, again), ranks, Dynamic(), 5) == (drafted(ranks, ONE).state,)
 
 
 def test_one_step_leads_to_as_many_more_tokens_as_it_fills():

@@ -17,6 +17,7 @@ from denoiser_service.core.text import Text
 from denoiser_service.core.walk import walk
 from foredraft.decoding.block_state import MASKED, extends, masked_slots
 from foredraft.denoising import Dynamic, Static
+from tests.support.denoiser.drafted import drafted
 from tests.support.denoiser.tabular import (
     TEXT,
     OfTheParent,
@@ -159,7 +160,7 @@ def unfounded_drafts(ranks_of):
                 (candidate,) = node.formula
                 if candidate.position <= len(masked_slots(anchor.state)):
                     try:
-                        draft = ranks.draft(node.formula)
+                        draft = drafted(ranks, node.formula)
                         state = draft and draft.state
                     except ValueError:
                         state = None
