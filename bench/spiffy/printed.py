@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from denoiser_service.core.graph import DraftGraph, Formula, RankedBy, leads_to
 from denoiser_service.core.next import Rule
@@ -48,8 +48,8 @@ class PrintedDrafting:
 
         Only such as one step can lead to, from the anchor's or from another that is kept.
         """
-        graph = replace(self.graph, ranked_by=RankedBy.GREEDY)
-        made = Drafts(Ranks(anchor, self.rule, graph.ranked_by, graph.deepest), graph)
+        graph = self.graph
+        made = Drafts(Ranks(anchor, self.rule, RankedBy.GREEDY, graph.deepest), graph)
         drafts = [made.of(path[-1]) for path in graph.paths]
         scores = log_scores(drafts, graph)
         left = sorted(
