@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import sys
@@ -30,9 +31,22 @@ def report(name: str, table: str, found: dict[str, Any], json_file: Path | None)
 
 
 def write(file: Path, found: dict[str, Any]) -> None:
-    """Write a file of what was found, on which machine."""
+    """Write a file of what was found, on which machine; null where a number is not finite, as the
+    bounds are of an interval over too few modules.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(machine() | found, indent=1) + "\n")
+    values = _finite(machine() | found)
+    file.write_text(json.dumps(values, indent=1, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
 
 
 def machine() -> dict[str, str]:
