@@ -141,7 +141,7 @@ def accepted(
 
 
 def odds(p: Floats, q: Floats, token: int) -> float:
-    """Return min(1, p / q) of a token (l. 19)."""
+    """Return min(1, p / q) of a token (l. 19); rules/rejection.py has it for a q of few tokens."""
     return min(1.0, float(p[token] / q[token]))
 
 

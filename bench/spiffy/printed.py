@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from denoiser_service.core.graph import DraftGraph, Formula, RankedBy, leads_to
+from denoiser_service.core.graph import DraftGraph, Formula, RankedBy
 from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Guess
 from denoiser_service.core.ranks import Anchor, Draft, Drafts, Ranks
@@ -48,7 +48,7 @@ class PrintedDrafting:
 
         Only such as one step can lead to, from the anchor's or from another that is kept.
         """
-        graph = self.graph
+        graph, unmasking = self.graph, self.rule.unmasking
         made = Drafts(Ranks(anchor, self.rule, RankedBy.GREEDY, graph.deepest), graph)
         drafts = [made.of(path[-1]) for path in graph.paths]
         scores = log_scores(drafts, graph)
@@ -59,7 +59,7 @@ class PrintedDrafting:
         reached: list[Formula] = [frozenset()]
         kept: dict[State, Guess] = {}
         while len(kept) < self.budget:
-            best = next((node for node in left if self._is_reached(node, reached)), None)
+            best = next((n for n in left if graph.is_reached(n, reached, unmasking)), None)
             if best is None:
                 break
             left.remove(best)
@@ -68,7 +68,3 @@ class PrintedDrafting:
                 reached.append(graph.nodes[best].formula)
                 kept.setdefault(draft.state, Guess(draft.state, math.exp(draft.log_p)))
         return tuple(kept.values())
-
-    def _is_reached(self, node: int, reached: Sequence[Formula]) -> bool:
-        formula, unmasking = self.graph.nodes[node].formula, self.rule.unmasking
-        return any(leads_to(earlier, formula, unmasking) for earlier in reached)

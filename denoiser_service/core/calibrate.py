@@ -72,7 +72,7 @@ def _formulas(ranks: Ranks, states: Sequence[tuple[int, ...]]) -> Iterable[Formu
     for earlier, later in pairwise(states):
         before = [slot for slot, token in enumerate(earlier) if token != states[0][slot]]
         formula |= {
-            ranks.candidate(slot, token, len(before), before)
+            ranks.candidate(slot, token, before)
             for slot, token in enumerate(later)
             if token != earlier[slot]
         }

@@ -8,6 +8,7 @@ paper's edges (Eq. 4-6) all lead from a formula to one that holds it, so nodes a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -48,13 +49,10 @@ def by_step(formula: Formula) -> tuple[Candidate, ...]:
 
 
 class Prefix(NamedTuple):
-    """The beginning of a formula by step: a shorter prefix, by its index or ROOT, and a candidate,
-    `earlier` of whose tokens are filled in earlier steps than it.
-    """
+    """The beginning of a formula by step: a shorter one, by its index or ROOT, and a candidate."""
 
     shorter: int
     candidate: Candidate
-    earlier: int
 
 
 ROOT = -1
@@ -106,9 +104,8 @@ class DraftGraph:
             ordered, path = by_step(node.formula), [ROOT]
             for count, candidate in enumerate(ordered, start=1):
                 if ordered[:count] not in found:
-                    earlier = sum(each.after < candidate.after for each in ordered)
                     found[ordered[:count]] = len(prefixes)
-                    prefixes.append(Prefix(path[-1], candidate, earlier))
+                    prefixes.append(Prefix(path[-1], candidate))
                 path.append(found[ordered[:count]])
             paths.append(tuple(path[1:]))
         return tuple(prefixes), tuple(paths)
@@ -127,3 +124,8 @@ class DraftGraph:
     def deepest(self) -> int:
         """The highest rank of a token that a candidate names."""
         return max((prefix.candidate.vocabulary for prefix in self.prefixes), default=1)
+
+    def is_reached(self, node: int, reached: Iterable[Formula], unmasking: Unmasking) -> bool:
+        """Return whether one step can lead to a node from one of the formulas."""
+        formula = self.nodes[node].formula
+        return any(leads_to(earlier, formula, unmasking) for earlier in reached)

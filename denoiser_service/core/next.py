@@ -60,15 +60,20 @@ class Rule:
 
 
 class Next(NamedTuple):
-    """The state after a step; the greatest log p of a token of any slot that it left masked, -inf
-    where there is none; and of slots that were masked the logarithms [L] of the sums that p is
-    divided by, and log p [L] of the likeliest token.
+    """The state after a step; of slots that were masked before the logarithms [L] of the sums that
+    p is divided by, and log p [L] of the likeliest token.
     """
 
     state: State
-    surest: float
     normalisers: Floats
     peaks: Floats
+
+    @property
+    def surest(self) -> float:
+        """The greatest log p of a token of any slot that is masked still, -inf without one."""
+        return max(
+            (float(self.peaks[slot]) for slot in masked_slots(self.state)), default=-math.inf
+        )
 
 
 def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
@@ -91,12 +96,10 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
     chosen = most_confident(confidence, rule.unmasking)
     if found.error and _is_close(confidence, chosen, rule.unmasking, found.error):
         chosen = most_confident((drawn - sums(rows).normalisers).tolist(), rule.unmasking)
-    surest = (found.highest - found.normalisers).tolist()
-    left = [each for row, each in enumerate(surest) if row not in chosen]
     normalisers, peaks = np.zeros((2, len(state)))
-    normalisers[slots], peaks[slots] = found.normalisers, surest
+    normalisers[slots], peaks[slots] = found.normalisers, found.highest - found.normalisers
     filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
-    return Next(filled, max(left, default=-math.inf), normalisers, peaks)
+    return Next(filled, normalisers, peaks)
 
 
 def most_confident(confidence: Sequence[float], unmasking: Unmasking) -> list[int]:

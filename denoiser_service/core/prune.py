@@ -9,10 +9,9 @@ both).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from denoiser_service.core.graph import DraftGraph, Formula, leads_to
+from denoiser_service.core.graph import DraftGraph, Formula
 from denoiser_service.core.port import Guess
 from denoiser_service.core.ranks import Drafts, Ranks
 from foredraft.decoding.block_state import State, is_full
@@ -48,7 +47,7 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
             if draft is not None:
                 heappush(left, (-log_score(frequencies[node], draft.log_p), node, known + 1))
             continue
-        if not _is_reached(graph, node, reached, unmasking):
+        if not graph.is_reached(node, reached, unmasking):
             apart.append((cost, node, known))
             continue
         draft = drafts.of(path[-1])
@@ -59,10 +58,3 @@ def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) ->
                 heappush(left, each)
             apart = []
     return tuple(kept.values())
-
-
-def _is_reached(
-    graph: DraftGraph, node: int, reached: Sequence[Formula], unmasking: Unmasking
-) -> bool:
-    formula = graph.nodes[node].formula
-    return any(leads_to(earlier, formula, unmasking) for earlier in reached)

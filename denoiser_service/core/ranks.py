@@ -93,18 +93,15 @@ class Ranks:
         self._surest_first = sorted(slots, key=lambda slot: -self._peaks[slot])
         self._steps: dict[int, _Step] = {}
 
-    def candidate(
-        self, slot: int, token: int, after: int, earlier: Collection[int] = ()
-    ) -> Candidate:
-        """Return the ranks (Eq. 10, 11) of a slot's token that is filled after so many others, in
-        these slots.
+    def candidate(self, slot: int, token: int, earlier: Collection[int] = ()) -> Candidate:
+        """Return the ranks (Eq. 10, 11) of a slot's token that is filled after these slots.
 
         Without noise all steps are alike: ranks are those of the first one then. Raise ValueError
         if the slot is filled, or one of the earlier ones.
         """
         if not self._noisy:
-            after, earlier = 0, ()
-        rule = self._rule
+            earlier = ()
+        rule, after = self._rule, len(earlier)
         [scores] = rule.scores(
             self._logits[slot : slot + 1], self._filled + after, self._positions([slot])
         )
@@ -114,12 +111,13 @@ class Ranks:
         order = [self._slot(after, at + 1, earlier) for at in range(len(open_slots))]
         return Candidate(order.index(slot) + 1, higher + 1, after)
 
-    def extended(self, draft: Draft, candidate: Candidate, earlier: int) -> Draft | None:
-        """Return a draft with one more token (Eq. 9), which comes after the first `earlier` ones.
+    def extended(self, draft: Draft, candidate: Candidate) -> Draft | None:
+        """Return a draft with one more token (Eq. 9), of the same step as the last one or later.
 
         None where the slot is filled already, or there are fewer, or the token is impossible.
         """
-        slot = self._slot(candidate.after, candidate.position, draft.slots[:earlier])
+        earlier = draft.slots[: candidate.after]
+        slot = self._slot(candidate.after, candidate.position, earlier)
         if slot is None or slot in draft.slots:
             return None
         token = self._token(slot, candidate)
@@ -187,8 +185,8 @@ class Drafts:
     def of(self, prefix: int) -> Draft | None:
         """Return the draft of a prefix, None where it has none."""
         if prefix not in self._made:
-            shorter, candidate, earlier = self._graph.prefixes[prefix]
+            shorter, candidate = self._graph.prefixes[prefix]
             known = self.of(shorter)
-            made = None if known is None else self._ranks.extended(known, candidate, earlier)
+            made = None if known is None else self._ranks.extended(known, candidate)
             self._made[prefix] = made
         return self._made[prefix]

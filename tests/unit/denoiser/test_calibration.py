@@ -204,11 +204,9 @@ def test_prefixes_are_by_step_and_each_there_once():
         )
     )
     assert graph.prefixes == (
-        Prefix(ROOT, one, 0),
-        Prefix(0, two, 1),
-        Prefix(0, three, 1),
-        Prefix(ROOT, two, 0),
+        Prefix(ROOT, one),
+        Prefix(0, two),
+        Prefix(0, three),
+        Prefix(ROOT, two),
     )
     assert graph.paths == ((0, 1), (0,), (0, 2), (3,))
-    together = DraftGraph((Node(formula((1, 1), (2, 1), (1, 1, 2)), 2, 1),))
-    assert [prefix.earlier for prefix in together.prefixes] == [0, 0, 2]

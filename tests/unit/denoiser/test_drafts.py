@@ -13,7 +13,7 @@ from denoiser_service.core import prune as pruning
 from denoiser_service.core.draws import Draws
 from denoiser_service.core.graph import Candidate, DraftGraph, Formula, Node, RankedBy, leads_to
 from denoiser_service.core.next import Rule, next_state
-from denoiser_service.core.ranks import Anchor, Ranks
+from denoiser_service.core.ranks import Anchor, Draft, Ranks
 from foredraft.decoding.block_state import MASKED, State, is_full, num_filled
 from foredraft.denoising import Dynamic, Static
 from tests.support.denoiser.drafted import drafted
@@ -72,9 +72,12 @@ def test_a_candidate_drafts_the_token_that_it_was_made_of(
 ):
     logits = np.random.default_rng(seed).normal(0, 1, (4, 3)).astype(np.float32)
     ranks = Ranks(ANCHOR._replace(logits=logits), Rule(Static(1), temperature, seed), by)
-    candidate = ranks.candidate(slot, token, after)
-    assert drafted(ranks, frozenset([candidate])).state[slot] == token
-    assert candidate.after == (after if temperature and by is RankedBy.NOISE else 0)
+    earlier = tuple(each for each in range(3) if each != slot)[:after]
+    candidate = ranks.candidate(slot, token, earlier)
+    noisy = temperature and by is RankedBy.NOISE
+    assert candidate.after == (after if noisy else 0)
+    before = Draft(ANCHOR.state, earlier, (0,) * after) if noisy else Draft(ANCHOR.state)
+    assert ranks.extended(before, candidate).state[slot] == token
 
 
 @given(st.integers(0, 1000))
@@ -87,7 +90,7 @@ def test_ranked_with_noise_rank_one_is_what_the_target_draws_if_its_distribution
         later = next_state(state, ANCHOR.logits, rule, 0).state
         slot = next(s for s in range(4) if later[s] != state[s])
         before = [s for s in range(4) if state[s] != ANCHOR.state[s]]
-        filled.append(ranks.candidate(slot, later[slot], after, before))
+        filled.append(ranks.candidate(slot, later[slot], before))
         assert filled[-1] == Candidate(1, 1, after)
         assert drafted(ranks, frozenset(filled)).state == later
         state = later
