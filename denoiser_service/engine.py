@@ -15,7 +15,7 @@ from denoiser_service.admission import check_open
 from denoiser_service.block_kv import BlockKv
 from denoiser_service.core.draws import Draws, Logits
 from denoiser_service.core.next import Rule
-from denoiser_service.core.port import Drafting
+from denoiser_service.core.port import MakeDrafting
 from denoiser_service.core.walk import walk
 from denoiser_service.evaluation import Evaluator, Part
 from denoiser_service.market import Market
@@ -29,9 +29,6 @@ from foredraft.types import ModelInfo
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.schedule.pricing import Pricing, Unpriced
-
-MakeDrafting = Callable[[Rule, int], Drafting]
-"""(rule, D*) -> what drafts states for a session"""
 
 
 class Outcome(NamedTuple):

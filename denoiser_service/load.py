@@ -6,16 +6,14 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
 
 from denoiser_service.chosen_draws import ChosenDraws
+from denoiser_service.compiled_drafting import best_drafting
 from denoiser_service.compiled_sums import best_sums
 from denoiser_service.config import DenoiserConfig
-from denoiser_service.core.decode import GraphDrafting
 from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.graph_file import FILE_NAME, from_json
-from denoiser_service.core.next import Rule
-from denoiser_service.core.port import Drafting
+from denoiser_service.core.port import MakeDrafting
 from denoiser_service.engine import DenoiserEngine
 from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
@@ -33,7 +31,7 @@ log = logging.getLogger(__name__)
 def load_engine(
     config: DenoiserConfig,
     priced: Callable[[PassCosts], Pricing] = Priced,
-    drafting: Callable[[DraftGraph, Rule, int], Drafting] = GraphDrafting,
+    drafting: Callable[[DraftGraph], MakeDrafting] = best_drafting,
 ) -> DenoiserEngine:
     """Return the engine, loaded and measured; call it in the thread that will run it.
 
@@ -65,7 +63,7 @@ def load_engine(
     engine = DenoiserEngine(
         paced,
         kv,
-        partial(drafting, graph),
+        drafting(graph),
         row_budget=config.row_budget,
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,

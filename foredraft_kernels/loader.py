@@ -33,6 +33,7 @@ _SIGNATURES = {
     "fd_choose": "- p iii pp d ppp",
     "fd_guess": "- p iii pp d p i p",
     "fd_masses": "- p iii pp",
+    "fd_drafts": "i pppppp ii pp",
     "fd_gumbel": "- p i p i p",
     "fd_beam": "i pppp",
     "fd_tree": "i p i ppp",

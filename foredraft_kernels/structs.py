@@ -1,7 +1,7 @@
 """Mirrors of the C structs that Python fills, and of the bounds that it checks for C.
 
-A field's meaning stands in C: verifier/structs.h, drafter/structs.h, drafter/searches.h. The loader
-compares each size and bound with the library's.
+A field's meaning stands in C: structs.h of each part, and drafter/searches.h. The loader compares
+each size and bound with the library's.
 """
 
 from __future__ import annotations
@@ -137,11 +137,31 @@ class TreeScores(ctypes.Structure):
     )
 
 
+class DraftGraph(ctypes.Structure):
+    _fields_ = (
+        *_each(_int64, "num_nodes num_prefixes num_steps longest deepest"),
+        *_each(_pointer, "shorter positions ranks steps after paths lengths"),
+        *_each(_pointer, "log_frequencies within"),
+    )
+
+
+class DraftSettings(ctypes.Structure):
+    _fields_ = (
+        *_each(_double, "temperature head"),
+        ("seed", ctypes.c_uint64),
+        *_each(_int64, "slots vocabulary per_step budget"),
+    )
+
+
 def _sizes(**mirrors: type[ctypes.Structure]) -> dict[str, int]:
     return {name: ctypes.sizeof(mirror) for name, mirror in mirrors.items()}
 
 
 ABI: Mapping[str, Mapping[str, int]] = {
+    "denoiser": {
+        "version": VERSION,
+        **_sizes(draft_graph=DraftGraph, draft_settings=DraftSettings),
+    },
     "verifier": {
         "version": VERSION,
         "MAX_HEAD_DIM": VERIFIER_MAX_HEAD_DIM,

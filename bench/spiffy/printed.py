@@ -9,21 +9,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from denoiser_service.core.graph import DraftGraph, Formula, RankedBy
+from denoiser_service.core.graph import DraftGraph, RankedBy
 from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Guess
-from denoiser_service.core.ranks import Anchor, Draft, Drafts, Ranks
-from foredraft.decoding.block_state import State, is_full
+from denoiser_service.core.prune import prune
+from denoiser_service.core.ranks import Anchor, Draft, Ranks
 
 
-def log_scores(drafts: Sequence[Draft | None], graph: DraftGraph) -> list[float]:
+def log_scores(graph: DraftGraph, drafts: Sequence[Draft | None]) -> list[float]:
     """Return the logarithm of each node's score (Eq. 14), -inf where it has no draft: of its local
     score (Eq. 12), the geometric mean of its tokens' probabilities, and its children's (Eq. 13).
 
     Children are the nodes whose formulas hold its own and more and that have drafts. Without any,
     which the paper leaves open, the score is the local one.
     """
-    local = [-math.inf if each is None else each.log_p / len(each.tokens) for each in drafts]
+    local = [
+        -math.inf if draft is None else draft.log_p / len(node.formula)
+        for draft, node in zip(drafts, graph.nodes, strict=True)
+    ]
     scores = []
     for own, node in zip(local, graph.nodes, strict=True):
         theirs = [
@@ -48,23 +51,7 @@ class PrintedDrafting:
 
         Only such as one step can lead to, from the anchor's or from another that is kept.
         """
-        graph, unmasking = self.graph, self.rule.unmasking
-        made = Drafts(Ranks(anchor, self.rule, RankedBy.GREEDY, graph.deepest), graph)
-        drafts = [made.of(path[-1]) for path in graph.paths]
-        scores = log_scores(drafts, graph)
-        left = sorted(
-            (node for node, draft in enumerate(drafts) if draft is not None),
-            key=lambda node: -scores[node],
-        )
-        reached: list[Formula] = [frozenset()]
-        kept: dict[State, Guess] = {}
-        while len(kept) < self.budget:
-            best = next((n for n in left if graph.is_reached(n, reached, unmasking)), None)
-            if best is None:
-                break
-            left.remove(best)
-            draft = drafts[best]
-            if draft is not None and (anchor.full or not is_full(draft.state)):
-                reached.append(graph.nodes[best].formula)
-                kept.setdefault(draft.state, Guess(draft.state, math.exp(draft.log_p)))
-        return tuple(kept.values())
+        graph, ranks = self.graph, Ranks(anchor, self.rule, RankedBy.GREEDY)
+        drafts = [ranks.draft(node.formula) for node in graph.nodes]
+        scores, unmasking = log_scores(graph, drafts), self.rule.unmasking
+        return prune(graph, drafts, scores, unmasking, self.budget, full=anchor.full)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -65,7 +66,7 @@ def measure(
     """Denoise after the prompts in each way, in turn, and return the rows."""
     config = DenoiserConfig(model=model, numerics="exact", threads=2, pace=plan.pace)
     every = load_engine(config, _unpriced)
-    printed = load_engine(config, _unpriced, PrintedDrafting)
+    printed = load_engine(config, _unpriced, lambda graph: partial(PrintedDrafting, graph))
     priced = load_engine(config)
 
     def engine(way: Way) -> DenoiserEngine:

@@ -13,7 +13,7 @@ from denoiser_service.core.draws import Logits
 from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.next import Rule
 from denoiser_service.core.port import Denoiser, Drafting, Guess
-from denoiser_service.core.prune import prune
+from denoiser_service.core.prune import log_scores, prune
 from denoiser_service.core.ranks import Anchor, Ranks
 from denoiser_service.core.text import Block, Decoded, Text
 from denoiser_service.core.walk import Walk, walk, worth_evaluating
@@ -80,5 +80,7 @@ class GraphDrafting:
 
     def __call__(self, anchor: Anchor) -> Sequence[Guess]:
         """Return states to evaluate together with the anchor's, the best first."""
-        ranks = Ranks(anchor, self.rule, self.graph.ranked_by, self.graph.deepest)
-        return prune(self.graph, ranks, self.rule.unmasking, self.budget)
+        graph, ranks = self.graph, Ranks(anchor, self.rule, self.graph.ranked_by)
+        drafts = [ranks.draft(node.formula) for node in graph.nodes]
+        scores, unmasking = log_scores(graph, drafts), self.rule.unmasking
+        return prune(graph, drafts, scores, unmasking, self.budget, full=anchor.full)

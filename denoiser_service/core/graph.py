@@ -48,17 +48,6 @@ def by_step(formula: Formula) -> tuple[Candidate, ...]:
     return tuple(sorted(formula, key=lambda each: (each.after, each)))
 
 
-class Prefix(NamedTuple):
-    """The beginning of a formula by step: a shorter one, by its index or ROOT, and a candidate."""
-
-    shorter: int
-    candidate: Candidate
-
-
-ROOT = -1
-"""The prefix without candidates."""
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """A formula, the least number of steps that filled it (its level, from 1), and how often."""
@@ -94,36 +83,6 @@ class DraftGraph:
     def log_frequencies(self) -> tuple[float, ...]:
         """The logarithm of each node's share of the anchors, from which its formula was filled."""
         return tuple(math.log(node.count / self.anchors) for node in self.nodes)
-
-    @cached_property
-    def _tree(self) -> tuple[tuple[Prefix, ...], tuple[tuple[int, ...], ...]]:
-        found: dict[tuple[Candidate, ...], int] = {}
-        prefixes: list[Prefix] = []
-        paths: list[tuple[int, ...]] = []
-        for node in self.nodes:
-            ordered, path = by_step(node.formula), [ROOT]
-            for count, candidate in enumerate(ordered, start=1):
-                if ordered[:count] not in found:
-                    found[ordered[:count]] = len(prefixes)
-                    prefixes.append(Prefix(path[-1], candidate))
-                path.append(found[ordered[:count]])
-            paths.append(tuple(path[1:]))
-        return tuple(prefixes), tuple(paths)
-
-    @property
-    def prefixes(self) -> tuple[Prefix, ...]:
-        """The prefixes of all formulas by step, each once and after its shorter one."""
-        return self._tree[0]
-
-    @property
-    def paths(self) -> tuple[tuple[int, ...], ...]:
-        """Of each node, the indices of its formula's prefixes, the shortest first."""
-        return self._tree[1]
-
-    @cached_property
-    def deepest(self) -> int:
-        """The highest rank of a token that a candidate names."""
-        return max((prefix.candidate.vocabulary for prefix in self.prefixes), default=1)
 
     def is_reached(self, node: int, reached: Iterable[Formula], unmasking: Unmasking) -> bool:
         """Return whether one step can lead to a node from one of the formulas."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from denoiser_service.core.draws import Logits
+from denoiser_service.core.next import Rule
 from denoiser_service.core.ranks import Anchor
 from foredraft.decoding.block_state import State
 
@@ -36,3 +37,7 @@ class Drafting(Protocol):
 
     def __call__(self, anchor: Anchor) -> Sequence[Guess]:
         """Return states to evaluate together with the anchor's, the best first."""
+
+
+MakeDrafting = Callable[[Rule, int], Drafting]
+"""(rule, D*) -> what drafts states for a session"""

@@ -9,11 +9,11 @@ both).
 from __future__ import annotations
 
 import math
-from heapq import heapify, heappop, heappush
+from collections.abc import Sequence
 
 from denoiser_service.core.graph import DraftGraph, Formula
 from denoiser_service.core.port import Guess
-from denoiser_service.core.ranks import Drafts, Ranks
+from denoiser_service.core.ranks import Draft
 from foredraft.decoding.block_state import State, is_full
 from foredraft.denoising import Unmasking
 
@@ -23,38 +23,40 @@ def log_score(log_frequency: float, log_p: float) -> float:
     return (log_frequency + log_p) / 2
 
 
-def prune(graph: DraftGraph, ranks: Ranks, unmasking: Unmasking, budget: int) -> tuple[Guess, ...]:
+def log_scores(graph: DraftGraph, drafts: Sequence[Draft | None]) -> list[float]:
+    """Return the logarithm of each node's score, -inf where it has no draft."""
+    return [
+        -math.inf if draft is None else log_score(log_frequency, draft.log_p)
+        for log_frequency, draft in zip(graph.log_frequencies, drafts, strict=True)
+    ]
+
+
+def prune(
+    graph: DraftGraph,
+    drafts: Sequence[Draft | None],
+    scores: Sequence[float],
+    unmasking: Unmasking,
+    budget: int,
+    *,
+    full: bool = False,
+) -> tuple[Guess, ...]:
     """Return at most `budget` (D*) distinct states to evaluate beside the anchor's, the best first;
-    the chance of each is its score.
+    the chance of each is its score. `drafts` and `scores`, logarithms, are of the graph's nodes.
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
-    node that is kept: the best D* alone may hold nodes that no walk reaches any more. A full
-    block's draft is left out where it is of no use.
+    node that is kept: the best D* alone may hold nodes that no walk reaches any more. The draft of
+    a full block is left out unless it is of use.
     """
-    drafts, frequencies = Drafts(ranks, graph), graph.log_frequencies
-    # What a node costs at least, its tokens so far being as likely as they are and the rest
-    # certain; so tokens, which take noise, are looked up for nodes alone that might be the best.
-    left = [(-log_score(each, 0.0), node, 0) for node, each in enumerate(frequencies)]
-    heapify(left)
-    apart: list[tuple[float, int, int]] = []
+    left = sorted(range(len(drafts)), key=lambda node: -scores[node])
     reached: list[Formula] = [frozenset()]
     kept: dict[State, Guess] = {}
-    while left and len(kept) < budget:
-        cost, node, known = heappop(left)
-        path = graph.paths[node]
-        if known < len(path):
-            draft = drafts.of(path[known])
-            if draft is not None:
-                heappush(left, (-log_score(frequencies[node], draft.log_p), node, known + 1))
-            continue
-        if not graph.is_reached(node, reached, unmasking):
-            apart.append((cost, node, known))
-            continue
-        draft = drafts.of(path[-1])
-        if draft is not None and (ranks.full or not is_full(draft.state)):
-            reached.append(graph.nodes[node].formula)
-            kept.setdefault(draft.state, Guess(draft.state, math.exp(-cost)))
-            for each in apart:
-                heappush(left, each)
-            apart = []
+    while len(kept) < budget:
+        best = next((node for node in left if graph.is_reached(node, reached, unmasking)), None)
+        if best is None:
+            break
+        left.remove(best)
+        draft = drafts[best]
+        if draft is not None and (full or not is_full(draft.state)):
+            reached.append(graph.nodes[best].formula)
+            kept.setdefault(draft.state, Guess(draft.state, math.exp(scores[best])))
     return tuple(kept.values())

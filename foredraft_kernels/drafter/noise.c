@@ -36,7 +36,7 @@ static double of_key(uint64_t key, int64_t token) {
 
 /* g of a seed, a position and a token. */
 double gumbel(uint64_t seed, int64_t position, int64_t token) {
-    return of_key(mix(mix(seed + GOLDEN) ^ ((uint64_t)position * GOLDEN)), token);
+    return of_key(stream_key(seed, position), token);
 }
 
 /* Write g of each row's key and its tokens [rows, columns]. */

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/noise.h"
+#include "guesses.h"
 
 #define TWO_52 4503599627370496.0
 #define WIDE 64  /* numbers that are compared side by side */
@@ -142,11 +143,6 @@ EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64
     (void)wide;
 }
 
-typedef struct {
-    double score;
-    int64_t token;
-} guess;
-
 /* Put a token among the best ones, which are in order, in place of the last. */
 INLINE void put(guess *best, int64_t count, double score, int64_t token) {
     int64_t at = count - 1;
@@ -156,8 +152,7 @@ INLINE void put(guess *best, int64_t count, double score, int64_t token) {
     best[at].token = token;
 }
 
-/* Write the `count` tokens with the greatest score, best first: a logit or, above temperature 0,
- * what `draw` scores. As there, only tokens that could be among them get noise. */
+/* As in `draw`, only tokens that could be among the likeliest get noise. */
 INLINE void guess_row(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
                       double head, guess *best, int64_t count, int64_t *tokens) {
     for (int64_t i = 0; i < count; i++) best[i] = (guess){-INFINITY, -1};
@@ -197,21 +192,22 @@ AVX512 static void guess_row_avx512(const float *logits, int64_t vocabulary, uin
 }
 #endif
 
+void likeliest_tokens(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
+                      double head, guess *best, int64_t count, int64_t *tokens) {
+#if defined(__x86_64__)
+    if (has_avx512()) {
+        guess_row_avx512(logits, vocabulary, key, temperature, head, best, count, tokens);
+        return;
+    }
+#endif
+    guess_row(logits, vocabulary, key, temperature, head, best, count, tokens);
+}
+
 /* Write each row's `count` likeliest tokens [rows, count], -1 after the last that can be drawn.
  * best is room for [count] of them. */
 EXPORTED void fd_guess(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
                        const uint64_t *keys, const double *temperatures, double head, void *best,
                        int64_t count, int64_t *tokens) {
-    int wide = has_avx512();
-    for (int64_t r = 0; r < rows; r++, logits += stride, tokens += count) {
-#if defined(__x86_64__)
-        if (wide) {
-            guess_row_avx512(logits, vocabulary, keys[r], temperatures[r], head, best, count,
-                             tokens);
-            continue;
-        }
-#endif
-        guess_row(logits, vocabulary, keys[r], temperatures[r], head, best, count, tokens);
-    }
-    (void)wide;
+    for (int64_t r = 0; r < rows; r++, logits += stride, tokens += count)
+        likeliest_tokens(logits, vocabulary, keys[r], temperatures[r], head, best, count, tokens);
 }

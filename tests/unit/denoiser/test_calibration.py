@@ -11,7 +11,7 @@ import pytest
 
 from denoiser_service.core.calibrate import Counts, choose, is_connected
 from denoiser_service.core.decode import GraphDrafting, speculative, vanilla
-from denoiser_service.core.graph import ROOT, Candidate, DraftGraph, Node, Prefix, RankedBy
+from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy
 from denoiser_service.core.graph_file import CalibrationFields, from_json, hash_fields, to_json
 from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
@@ -193,20 +193,3 @@ def test_a_wrong_field_is_refused_by_name(field):
 def test_what_is_no_json_object_is_refused(text):
     with pytest.raises(ConfigError, match="JSON"):
         from_json(text)
-
-
-def test_prefixes_are_by_step_and_each_there_once():
-    one, two, three = Candidate(2, 1), Candidate(1, 1, 1), Candidate(1, 2, 1)
-    graph = DraftGraph(
-        tuple(
-            Node(each, 1, 1)
-            for each in (formula(one, two), formula(one), formula(one, three), formula(two))
-        )
-    )
-    assert graph.prefixes == (
-        Prefix(ROOT, one),
-        Prefix(0, two),
-        Prefix(0, three),
-        Prefix(ROOT, two),
-    )
-    assert graph.paths == ((0, 1), (0,), (0, 2), (3,))

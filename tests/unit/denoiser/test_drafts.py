@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from denoiser_service.core import prune as pruning
-from denoiser_service.core.draws import Draws
 from denoiser_service.core.graph import Candidate, DraftGraph, Formula, Node, RankedBy, leads_to
 from denoiser_service.core.next import Rule, next_state
-from denoiser_service.core.ranks import Anchor, Draft, Ranks
+from denoiser_service.core.prune import log_scores, prune
+from denoiser_service.core.ranks import Anchor, Ranks
 from foredraft.decoding.block_state import MASKED, State, is_full, num_filled
 from foredraft.denoising import Dynamic, Static
-from tests.support.denoiser.drafted import drafted
 
 M = MASKED
 P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0.05]])
@@ -25,8 +23,13 @@ ANCHOR = Anchor.of((M, M, M, 2), np.log(P).astype(np.float32), 0)
 GREEDY = Rule(Static(1))
 
 
-def prune(*given):
-    return tuple(guess.state for guess in pruning.prune(*given))
+def pruned(nodes, ranks, unmasking, budget):
+    drafts = [ranks.draft(node.formula) for node in nodes.nodes]
+    return prune(nodes, drafts, log_scores(nodes, drafts), unmasking, budget)
+
+
+def states(*given):
+    return tuple(guess.state for guess in pruned(*given))
 
 
 def formula(*pairs):
@@ -42,21 +45,19 @@ ONE, TWO, THREE = formula((1, 1)), formula((1, 1), (2, 1)), formula((1, 1), (2, 
 
 def test_ranks_are_over_masked_slots():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    assert drafted(ranks, ONE).state == (M, 0, M, 2)
-    assert drafted(ranks, formula((2, 1))).state == (2, M, M, 2)
-    assert drafted(ranks, formula((2, 2), (3, 1))).state == (1, M, 1, 2)
-    assert drafted(ranks, formula((3, 2))).state == (M, M, 0, 2), "equal probabilities go by token"
-    assert drafted(ranks, formula((4, 1))) is None and drafted(ranks, formula((1, 4))) is None
-    assert drafted(ranks, formula((1, 1), (1, 2))) is None, "a slot named twice"
+    assert ranks.draft(ONE).state == (M, 0, M, 2)
+    assert ranks.draft(formula((2, 1))).state == (2, M, M, 2)
+    assert ranks.draft(formula((2, 2), (3, 1))).state == (1, M, 1, 2)
+    assert ranks.draft(formula((3, 2))).state == (M, M, 0, 2), "equal probabilities go by token"
+    assert ranks.draft(formula((4, 1))) is None and ranks.draft(formula((1, 4))) is None
+    assert ranks.draft(formula((1, 1), (1, 2))) is None, "a slot named twice"
 
 
 def test_an_impossible_token_is_no_draft():
     logits = ANCHOR.logits.copy()
     logits[1, 2] = -np.inf
-    assert (
-        drafted(Ranks(ANCHOR._replace(logits=logits), GREEDY, RankedBy.NOISE), formula((1, 3)))
-        is None
-    )
+    ranks = Ranks(ANCHOR._replace(logits=logits), GREEDY, RankedBy.NOISE)
+    assert ranks.draft(formula((1, 3))) is None
 
 
 @given(
@@ -76,8 +77,9 @@ def test_a_candidate_drafts_the_token_that_it_was_made_of(
     candidate = ranks.candidate(slot, token, earlier)
     noisy = temperature and by is RankedBy.NOISE
     assert candidate.after == (after if noisy else 0)
-    before = Draft(ANCHOR.state, earlier, (0,) * after) if noisy else Draft(ANCHOR.state)
-    assert ranks.extended(before, candidate).state[slot] == token
+    before = [ranks.candidate(each, 0, earlier[:at]) for at, each in enumerate(earlier)]
+    state = ranks.draft(frozenset((*(before if noisy else ()), candidate))).state
+    assert state[slot] == token and (not noisy or all(state[each] == 0 for each in earlier))
 
 
 @given(st.integers(0, 1000))
@@ -92,20 +94,20 @@ def test_ranked_with_noise_rank_one_is_what_the_target_draws_if_its_distribution
         before = [s for s in range(4) if state[s] != ANCHOR.state[s]]
         filled.append(ranks.candidate(slot, later[slot], before))
         assert filled[-1] == Candidate(1, 1, after)
-        assert drafted(ranks, frozenset(filled)).state == later
+        assert ranks.draft(frozenset(filled)).state == later
         state = later
 
 
 def test_ranks_are_among_the_slots_that_earlier_steps_leave():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    assert drafted(ranks, formula((1, 1), (1, 1, 1))).state == (2, 0, M, 2)
-    assert drafted(ranks, formula((2, 1), (1, 1, 1))).state == (2, 0, M, 2)
-    assert drafted(ranks, formula((1, 1), (2, 1), (1, 1, 2))).state == (2, 0, 1, 2)
-    assert drafted(ranks, formula((1, 1), (3, 1, 1))) is None, "two slots are left"
+    assert ranks.draft(formula((1, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert ranks.draft(formula((2, 1), (1, 1, 1))).state == (2, 0, M, 2)
+    assert ranks.draft(formula((1, 1), (2, 1), (1, 1, 2))).state == (2, 0, 1, 2)
+    assert ranks.draft(formula((1, 1), (3, 1, 1))) is None, "two slots are left"
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 1.0]))
-def test_slots_are_ranked_by_what_they_draw_though_few_are_drawn(seed, slots, temperature):
+def test_slots_are_ranked_by_what_they_draw(seed, slots, temperature):
     """However far the noise's choice is from the likeliest tokens."""
     logits = np.random.default_rng(seed).normal(0, 4, (slots, 5)).astype(np.float32)
     rule = Rule(Static(1), temperature, seed)
@@ -114,31 +116,9 @@ def test_slots_are_ranked_by_what_they_draw_though_few_are_drawn(seed, slots, te
     drawn = logits[np.arange(slots), tokens] - anchor.normalisers
     expected = sorted(range(slots), key=lambda slot: (-drawn[slot], slot))
     for position, slot in enumerate(expected, start=1):
-        state = drafted(Ranks(anchor, rule, RankedBy.NOISE), formula((position, 1))).state
+        state = Ranks(anchor, rule, RankedBy.NOISE).draft(formula((position, 1))).state
         assert [at for at, token in enumerate(state) if token != M] == [slot]
         assert state[slot] == tokens[slot]
-
-
-class Watched(Draws):
-    """Draws that count the rows."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = 0
-
-    def likeliest(self, logits, step, positions, count):
-        self.rows += len(logits)
-        return super().likeliest(logits, step, positions, count)
-
-
-def test_noise_is_drawn_for_nodes_that_may_be_the_best_alone():
-    draws = Watched()
-    rule = Rule(Static(1), 1.0, 3, draws)
-    nodes = counted((ONE, 60), (formula((1, 1), (1, 1, 1)), 30), (formula((2, 1)), 1))
-    pruning.prune(nodes, Ranks(ANCHOR, rule, RankedBy.NOISE), Static(1), 1)
-    assert draws.rows <= 3
-    pruning.prune(nodes, Ranks(ANCHOR, rule, RankedBy.NOISE), Static(1), 2)
-    assert draws.rows > 6
 
 
 def counted(*nodes, anchors=100):
@@ -148,7 +128,7 @@ def counted(*nodes, anchors=100):
 
 def test_a_score_is_the_mean_of_how_often_a_node_was_met_and_how_likely_it_is():
     nodes = counted((ONE, 40), (formula((2, 1)), 50), (TWO, 20))
-    found = pruning.prune(nodes, Ranks(ANCHOR, GREEDY, RankedBy.NOISE), Static(1), 3)
+    found = pruned(nodes, Ranks(ANCHOR, GREEDY, RankedBy.NOISE), Static(1), 3)
     assert [guess.state for guess in found] == [(2, M, M, 2), (M, 0, M, 2), (2, 0, M, 2)]
     squares = [guess.chance**2 for guess in found]
     assert squares == pytest.approx([0.5 * 0.7, 0.4 * 0.8, 0.2 * 0.56], rel=1e-5)
@@ -163,7 +143,7 @@ def test_the_best_node_that_is_reached_is_always_next(seed, unmasking, budget):
     }
     nodes = counted(*((each, int(random.integers(1, 100))) for each in made))
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    drafts = [drafted(ranks, node.formula) for node in nodes.nodes]
+    drafts = [ranks.draft(node.formula) for node in nodes.nodes]
     scores = {
         i: math.log(node.count / 100) + draft.log_p
         for i, (node, draft) in enumerate(zip(nodes.nodes, drafts, strict=True))
@@ -184,28 +164,30 @@ def test_the_best_node_that_is_reached_is_always_next(seed, unmasking, budget):
         reached.append(nodes.nodes[best].formula)
         if drafts[best].state not in expected:
             expected.append(drafts[best].state)
-    assert prune(nodes, ranks, unmasking, budget) == tuple(expected)
+    assert states(nodes, ranks, unmasking, budget) == tuple(expected)
 
 
 def test_only_nodes_that_a_step_can_reach_are_kept():
     other = formula((2, 1))
     nodes = graph(ONE, other, TWO)
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
-    first, second, both = (drafted(ranks, each).state for each in (ONE, other, TWO))
-    assert prune(nodes, ranks, Static(1), 1) == (first,)
-    assert prune(nodes, ranks, Static(1), 2) == (first, second)
-    assert set(prune(nodes, ranks, Static(1), 5)) == {first, second, both}
-    assert prune(graph(TWO), ranks, Static(1), 5) == ()
+    first, second, both = (ranks.draft(each).state for each in (ONE, other, TWO))
+    assert states(nodes, ranks, Static(1), 1) == (first,)
+    assert states(nodes, ranks, Static(1), 2) == (first, second)
+    assert set(states(nodes, ranks, Static(1), 5)) == {first, second, both}
+    assert states(graph(TWO), ranks, Static(1), 5) == ()
     assert (
-        prune(graph(TWO), ranks, Static(2), 5) == prune(graph(TWO), ranks, Dynamic(), 5) == (both,)
+        states(graph(TWO), ranks, Static(2), 5)
+        == states(graph(TWO), ranks, Dynamic(), 5)
+        == (both,)
     )
-    assert prune(nodes, ranks, Static(1), 0) == ()
+    assert states(nodes, ranks, Static(1), 0) == ()
 
 
 def test_a_full_block_takes_no_place_and_equal_states_take_one():
     ranks = Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
     again = formula((1, 1, 1))
-    assert prune(graph(THREE, ONE, again), ranks, Dynamic(), 5) == (drafted(ranks, ONE).state,)
+    assert states(graph(THREE, ONE, again), ranks, Dynamic(), 5) == (ranks.draft(ONE).state,)
 
 
 def test_one_step_leads_to_as_many_more_tokens_as_it_fills():

@@ -17,7 +17,6 @@ from denoiser_service.core.text import Text
 from denoiser_service.core.walk import walk
 from foredraft.decoding.block_state import MASKED, extends, masked_slots
 from foredraft.denoising import Dynamic, Static
-from tests.support.denoiser.drafted import drafted
 from tests.support.denoiser.tabular import (
     TEXT,
     OfTheParent,
@@ -140,8 +139,7 @@ class OverAllSlots(Ranks):
 
     def __init__(self, anchor, rule, ranked_by):
         super().__init__(anchor, rule, ranked_by)
-        every = Ranks(anchor._replace(state=(MASKED,) * len(anchor.state)), rule, ranked_by)
-        self._surest_first = every._surest_first
+        self._slots = list(range(len(anchor.state)))
 
 
 def unfounded_drafts(ranks_of):
@@ -160,7 +158,7 @@ def unfounded_drafts(ranks_of):
                 (candidate,) = node.formula
                 if candidate.position <= len(masked_slots(anchor.state)):
                     try:
-                        draft = drafted(ranks, node.formula)
+                        draft = ranks.draft(node.formula)
                         state = draft and draft.state
                     except ValueError:
                         state = None

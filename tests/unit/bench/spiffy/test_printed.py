@@ -13,7 +13,6 @@ from denoiser_service.core.next import Rule
 from denoiser_service.core.ranks import Anchor, Ranks
 from foredraft.decoding.block_state import MASKED as M
 from foredraft.denoising import Dynamic, Static
-from tests.support.denoiser.drafted import drafted
 
 P = np.array([[0.1, 0.2, 0.7], [0.8, 0.15, 0.05], [0.3, 0.4, 0.3], [0.05, 0.9, 0.05]])
 ANCHOR = Anchor.of((M, M, M, 2), np.log(P).astype(np.float32), 0)
@@ -29,7 +28,7 @@ CHAIN = graph([(1, 1)], [(1, 1), (2, 1)], [(1, 1), (2, 1), (3, 1)], [(9, 1)])
 
 def test_scores_are_geometric_means_of_a_node_and_its_children():
     ranks = Ranks(ANCHOR, Rule(Static(1)), RankedBy.GREEDY)
-    scores = log_scores([drafted(ranks, node.formula) for node in CHAIN.nodes], CHAIN)
+    scores = log_scores(CHAIN, [ranks.draft(node.formula) for node in CHAIN.nodes])
     local = [0.8, math.sqrt(0.8 * 0.7), (0.8 * 0.7 * 0.4) ** (1 / 3)]
     expected = [
         math.sqrt(local[0] * math.sqrt(local[1] * local[2])),
