@@ -10,12 +10,16 @@ from pydantic import Field
 
 from denoiser_service.core.graph import Candidate, DraftGraph, Node, RankedBy
 from foredraft.errors import ConfigError
+from foredraft.limits import MAX_BLOCK_LENGTH
 from foredraft.strict import StrictModel, parse
 
 FILE_NAME = "draft_graph.json"
 
 _Rank = Annotated[int, Field(ge=1)]
 _Count = Annotated[int, Field(ge=0)]
+_Position = Annotated[int, Field(ge=1, le=MAX_BLOCK_LENGTH)]
+_Token = Annotated[int, Field(ge=1, lt=1 << 31)]
+_After = Annotated[int, Field(ge=0, lt=MAX_BLOCK_LENGTH)]
 
 
 class StaticFields(StrictModel):
@@ -50,7 +54,7 @@ class NodeFields(StrictModel):
 
     level: _Rank
     count: _Rank
-    candidates: Annotated[tuple[tuple[_Rank, _Rank, _Count], ...], Field(min_length=1)]
+    candidates: Annotated[tuple[tuple[_Position, _Token, _After], ...], Field(min_length=1)]
 
 
 class GraphFields(StrictModel):
