@@ -61,7 +61,7 @@ class PackedGraph:
             num_prefixes=len(every),
             num_steps=len(after),
             longest=longest,
-            deepest=max(candidate.vocabulary for candidate in candidates),
+            deepest=graph.deepest,
             **{name: numbers.buffer_info()[0] for name, numbers in self._numbers.items()},
         )
 

@@ -51,7 +51,8 @@ class PrintedDrafting:
 
         Only such as one step can lead to, from the anchor's or from another that is kept.
         """
-        graph, ranks = self.graph, Ranks(anchor, self.rule, RankedBy.GREEDY)
+        graph = self.graph
+        ranks = Ranks(anchor, self.rule, RankedBy.GREEDY, graph.deepest)
         drafts = [ranks.draft(node.formula) for node in graph.nodes]
         scores, unmasking = log_scores(graph, drafts), self.rule.unmasking
         return prune(graph, drafts, scores, unmasking, self.budget, full=anchor.full)

@@ -80,7 +80,8 @@ class GraphDrafting:
 
     def __call__(self, anchor: Anchor) -> Sequence[Guess]:
         """Return states to evaluate together with the anchor's, the best first."""
-        graph, ranks = self.graph, Ranks(anchor, self.rule, self.graph.ranked_by)
+        graph = self.graph
+        ranks = Ranks(anchor, self.rule, graph.ranked_by, graph.deepest)
         drafts = [ranks.draft(node.formula) for node in graph.nodes]
         scores, unmasking = log_scores(graph, drafts), self.rule.unmasking
         return prune(graph, drafts, scores, unmasking, self.budget, full=anchor.full)

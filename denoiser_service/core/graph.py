@@ -84,6 +84,11 @@ class DraftGraph:
         """The logarithm of each node's share of the anchors, from which its formula was filled."""
         return tuple(math.log(node.count / self.anchors) for node in self.nodes)
 
+    @cached_property
+    def deepest(self) -> int:
+        """The highest rank of a token that a candidate names."""
+        return max((each.vocabulary for node in self.nodes for each in node.formula), default=1)
+
     def is_reached(self, node: int, reached: Iterable[Formula], unmasking: Unmasking) -> bool:
         """Return whether one step can lead to a node from one of the formulas."""
         formula = self.nodes[node].formula

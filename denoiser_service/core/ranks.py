@@ -50,16 +50,26 @@ class Draft(NamedTuple):
     log_p: float
 
 
+class _Step(NamedTuple):
+    """A step's masked slots, the surest first (Eq. 8), and the likeliest tokens of each: what it
+    draws, then what it would draw without those.
+    """
+
+    order: list[int]
+    best: dict[int, list[int]]
+
+
 class Ranks:
     """The candidates of one anchor, ranked once for each step's noise."""
 
-    def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy) -> None:
-        self._anchor = anchor
+    def __init__(self, anchor: Anchor, rule: Rule, ranked_by: RankedBy, deepest: int = 1) -> None:
+        """Rank so many tokens of each slot at once."""
+        self._anchor, self._deepest = anchor, deepest
         self._noisy = ranked_by is RankedBy.NOISE and rule.temperature > 0
         self._rule = rule if self._noisy else Rule(rule.unmasking, draws=rule.draws)
         self._slots = masked_slots(anchor.state)
         self._filled = len(anchor.state) - len(self._slots)
-        self._orders: dict[int, list[int]] = {}
+        self._steps: dict[int, _Step] = {}
 
     def candidate(self, slot: int, token: int, earlier: Collection[int] = ()) -> Candidate:
         """Return the ranks (Eq. 10, 11) of a slot's token that is filled after these slots.
@@ -72,7 +82,7 @@ class Ranks:
         [scores] = self._rule.scores(*self._rows([slot], len(earlier)))
         own = scores[token]
         higher = int((scores > own).sum() + (scores[:token] == own).sum())
-        order = [each for each in self._order(len(earlier)) if each not in earlier]
+        order = [each for each in self._step(len(earlier)).order if each not in earlier]
         return Candidate(order.index(slot) + 1, higher + 1, len(earlier))
 
     def draft(self, formula: Formula) -> Draft | None:
@@ -84,27 +94,33 @@ class Ranks:
         log_p = 0.0
         for candidate in by_step(formula):
             earlier = list(filled)[: candidate.after]
-            order = [slot for slot in self._order(candidate.after) if slot not in earlier]
+            order = [s for s in self._step(candidate.after).order if s not in earlier]
             if candidate.position > len(order):
                 return None
             slot = order[candidate.position - 1]
-            tokens = self._likeliest([slot], candidate.after, candidate.vocabulary)[0]
-            if slot in filled or candidate.vocabulary > len(tokens):
+            token = self._token(slot, candidate)
+            if slot in filled or token is None:
                 return None
-            filled[slot] = tokens[candidate.vocabulary - 1]
-            log_p += self._log_p(slot, filled[slot])
+            filled[slot] = token
+            log_p += self._log_p(slot, token)
         return Draft(fill(self._anchor.state, filled), log_p)
 
-    def _order(self, after: int) -> list[int]:
-        """Return the masked slots by how sure a step is of what it draws in them (Eq. 8)."""
+    def _step(self, after: int) -> _Step:
         after = after if self._noisy else 0
-        if after not in self._orders:
-            drawn = self._likeliest(self._slots, after, 1)
-            surest = {
-                s: self._log_p(s, *tokens) for s, tokens in zip(self._slots, drawn, strict=True)
-            }
-            self._orders[after] = sorted(self._slots, key=lambda slot: (-surest[slot], slot))
-        return self._orders[after]
+        if after not in self._steps:
+            drawn = self._likeliest(self._slots, after, self._deepest)
+            best = dict(zip(self._slots, drawn, strict=True))
+            sure = {slot: self._log_p(slot, tokens[0]) for slot, tokens in best.items()}
+            order = sorted(self._slots, key=lambda slot: (-sure[slot], slot))
+            self._steps[after] = _Step(order, best)
+        return self._steps[after]
+
+    def _token(self, slot: int, candidate: Candidate) -> int | None:
+        """Return the token with a candidate's rank in a slot, None where it has no probability."""
+        best = self._step(candidate.after).best[slot]
+        if candidate.vocabulary > max(self._deepest, len(best)):
+            [best] = self._likeliest([slot], candidate.after, candidate.vocabulary)
+        return best[candidate.vocabulary - 1] if candidate.vocabulary <= len(best) else None
 
     def _likeliest(self, slots: list[int], after: int, count: int) -> list[list[int]]:
         return self._rule.likeliest(*self._rows(slots, after), count)
