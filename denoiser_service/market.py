@@ -1,11 +1,11 @@
 """Drafts at a price: how many of each session's drafted states the next call evaluates.
 
 A state's rows cost time, whether or not the walk comes to it. So drafts of all sessions are bought
-in the order of their chance, as long as the call's expected steps for each second rise: by the
-verifier's price of draft tokens, with steps for tokens and a state's slots for rows. The time
-beside calls does not count: unlike a verifier's, it grows with the steps. Making drafts takes time,
-too, so none are made where the surest token's chance would not pay for that as well. Even to look
-takes time: where nothing was bought for a while, nobody looks for as long.
+in the order of their chance for each second that they add, as long as the call's expected steps for
+each second rise: by the verifier's price of draft tokens, with steps for tokens and a state's slots
+for rows. The time beside calls does not count: unlike a verifier's, it grows with the steps. Making
+drafts takes time, too, so none are made where the surest token's chance would not pay for that as
+well. Even to look takes time: where nothing was bought for a while, nobody looks for as long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Rows at a price: which offered draft tokens a pass verifies. Pure.
 
 A draft is an offer; the verifier buys. A pass has one row for each session that decides a round,
-prefill's share, and then draft tokens of all sessions in the order of their expected acceptance,
-as long as the pass's expected tokens per second rise. In that order parents come before their
-children, because they are at least as likely.
+prefill's share, and then draft tokens of all sessions in the order of their expected acceptance
+for each second that they add, as long as the pass's expected tokens per second rise. In that order
+parents come before their children, because they are at least as likely.
 
 Under `coupled` any purchase is exact, because each kept token is the target's own draw whether or
 not it was bought. The other rules draw with random numbers that a draft may have been sampled by:
@@ -22,6 +22,8 @@ from verifier_service.schedule.costs import Pass, PassCosts
 
 # The rows of each session over which the price of one more is averaged: about a draft.
 _HORIZON = 8
+# Rows that cost nothing are bought in the order of what they bring.
+_LEAST_ROW_S = 1e-9
 # How fast the time between passes is followed.
 _IDLE_SHARE = 0.1
 
@@ -35,6 +37,24 @@ class Offer(NamedTuple):
     expected: Sequence[float]
     rows: Sequence[int]
     beside_s: float = 0.0
+
+
+def tokens_per_second(offer: Offer, row_s: float) -> list[float]:
+    """Return what each of an offer's tokens is expected to bring for each second that it adds.
+
+    Tokens that pay only together, for what any of them costs or for one of many rows, have the same
+    figure, so that none has more than the ones before it.
+    """
+    groups: list[tuple[float, float, int]] = []
+    for number, (tokens, rows) in enumerate(zip(offer.expected, offer.rows, strict=True)):
+        seconds, count = max(row_s, _LEAST_ROW_S) * rows, 1
+        if number == 0:
+            seconds += offer.beside_s
+        while groups and tokens * groups[-1][1] > groups[-1][0] * seconds:
+            before, before_s, others = groups.pop()
+            tokens, seconds, count = tokens + before, seconds + before_s, count + others
+        groups.append((tokens, seconds, count))
+    return [tokens / seconds for tokens, seconds, count in groups for _ in range(count)]
 
 
 class Pricing(Protocol):
@@ -95,10 +115,14 @@ class Priced:
             return [self._best(offers[0], rows, rounds, fixed_s)]
         owners = np.repeat(np.arange(len(offers)), [len(offer.expected) for offer in offers])
         expected = np.concatenate([np.asarray(offer.expected) for offer in offers])
-        order = np.argsort(-expected, kind="stable")
+        added = np.concatenate([np.asarray(offer.rows) for offer in offers])
+        worth = expected
+        if added.size and (added.min() < added.max() or any(each.beside_s for each in offers)):
+            row_s = self._costs.row_s(rows, int(added.sum()))
+            worth = np.concatenate([tokens_per_second(offer, row_s) for offer in offers])
+        order = np.argsort(-worth, kind="stable")
         tokens = rounds + np.concatenate(([0.0], np.cumsum(expected[order])))
-        added = np.concatenate([np.asarray(offer.rows) for offer in offers])[order]
-        more = np.concatenate(([0], np.cumsum(added)))
+        more = np.concatenate(([0], np.cumsum(added[order])))
         # Each offer's first token has what any of them costs.
         beside = np.concatenate(
             [

@@ -49,7 +49,35 @@ def test_what_a_draft_costs_beside_its_rows_is_paid_once_and_only_by_those_who_b
     assert pricing.buy([dear], rows=1, rounds=1) == [2]
     assert pricing.buy([dear._replace(beside_s=1.2)], rows=1, rounds=1) == [0]
     assert pricing.buy([cheap, dear._replace(beside_s=0.2)], rows=2, rounds=2) == [2, 2]
-    assert pricing.buy([cheap, dear._replace(beside_s=3.0)], rows=2, rounds=2) == [0, 0]
+    assert pricing.buy([cheap, dear._replace(beside_s=3.0)], rows=2, rounds=2) == [2, 0]
+
+
+def test_of_equal_tokens_those_of_fewer_rows_are_bought() -> None:
+    # Two rows more cost nothing.
+    whole, half = offer(1, 0.6, rows=2), offer(2, 0.5)
+    assert Priced(FLAT).buy([whole, half], rows=7, rounds=6) == [0, 1]
+
+
+@given(st.data())
+def test_a_dear_offer_hides_no_other(data: st.DataObject) -> None:
+    """What is bought brings at least as many tokens per second as without any one of the offers."""
+    costs = PassCosts((1, 100), (data.draw(st.floats(0.1, 3.0)), 20.0))
+    offers = []
+    for key in range(data.draw(st.integers(2, 5))):
+        expected = data.draw(masses)
+        rows = data.draw(st.lists(st.integers(1, 3), min_size=len(expected), max_size=4))
+        beside_s = data.draw(st.sampled_from([0.0, 0.2, 2.0]))
+        offers.append(Offer(key, expected, rows[: len(expected)], beside_s))
+
+    def rate(some: list[Offer]) -> float:
+        counts = Priced(costs).buy(some, rows=4, rounds=4)
+        bought = list(zip(some, counts, strict=True))
+        seconds = costs.seconds(4 + sum(sum(each.rows[:n]) for each, n in bought))
+        seconds += sum(each.beside_s for each, n in bought if n)
+        return (4 + sum(sum(each.expected[:n]) for each, n in bought)) / seconds
+
+    for each in offers:
+        assert rate(offers) >= rate([other for other in offers if other is not each]) - 1e-9
 
 
 def test_while_passes_wait_for_drafts_more_is_bought() -> None:
