@@ -7,9 +7,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from denoiser_service.chosen_draws import ChosenDraws
 from denoiser_service.compiled_drafting import best_drafting
-from denoiser_service.compiled_sums import best_sums
+from denoiser_service.compiled_draws import best_draws
 from denoiser_service.config import DenoiserConfig
 from denoiser_service.core.graph import DraftGraph
 from denoiser_service.core.graph_file import FILE_NAME, from_json
@@ -19,7 +18,7 @@ from foredraft.errors import ConfigError
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target, prepare_threads
 from verifier_service.models import numerics
-from verifier_service.models.compiled.sampling import best_choice, best_guesses
+from verifier_service.models.compiled.sampling import best_choice
 from verifier_service.models.paced import measured as with_pace
 from verifier_service.models.paged import warm_up
 from verifier_service.schedule.costs import PassCosts
@@ -68,7 +67,7 @@ def load_engine(
         prefill_rows=config.prefill_rows,
         most_drafts=config.most_drafts,
         useful_drafts=len(graph.nodes),
-        draws=ChosenDraws(choice, best_guesses(), best_sums()),
+        draws=best_draws(),
         pricing=priced(costs),
     )
     log.info(

@@ -32,7 +32,7 @@ _SIGNATURES = {
     "fd_draw": "i p i i d p",
     "fd_choose": "- p iii pp d ppp",
     "fd_guess": "- p iii pp d p i p",
-    "fd_masses": "- p iii pp",
+    "fd_step": "f pp ii d iii d pppppp",
     "fd_drafts": "i pppppp ii pp",
     "fd_gumbel": "- p i p i p",
     "fd_beam": "i pppp",

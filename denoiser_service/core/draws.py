@@ -19,12 +19,23 @@ Logits = npt.NDArray[np.float32]
 
 
 class Sums(NamedTuple):
-    """Each row's highest logit [n], and the logarithms [n] of the sums that p is divided by; these
-    are at most `error` from those that `sums` returns.
-    """
+    """Each row's highest logit [n], and the logarithms [n] of the sums that p is divided by."""
 
     highest: Floats
     normalisers: Floats
+
+
+class Drawn(NamedTuple):
+    """What a step draws in some of a block's slots: each one's token and the log p of it.
+
+    Of these slots also the logarithms [L] of the sums that p is divided by, and log p [L] of the
+    likeliest token. Sums are at most `error` from those of `sums`.
+    """
+
+    tokens: list[int]
+    confidence: list[float]
+    normalisers: Floats
+    peaks: Floats
     error: float = 0.0
 
 
@@ -79,10 +90,20 @@ class Draws:
         scaled: Floats = (logits - highest) / step.temperature
         return scaled + self._noise(step, positions, logits.shape[1])
 
-    def tokens(self, logits: Logits, step: Step, positions: Ints) -> Ints:
-        """Return the token that each row [n, V] draws."""
-        tokens: Ints = self.scores(logits, step, positions).argmax(axis=1)
-        return tokens
+    def draw(self, logits: Logits, slots: list[int], step: Step | None, start: int) -> Drawn:
+        """Return what slots of a block's logits [L, V] draw, without a step the highest logit's
+        token; `start` is the block's first position.
+
+        Raise CorruptModelOutput if rows are not finite where they are highest.
+        """
+        rows, positions = logits[slots], start + np.array(slots, dtype=np.int64)
+        found = sums(rows)
+        scores = rows if step is None else self.scores(rows, step, positions)
+        tokens = scores.argmax(axis=1)
+        normalisers, peaks = np.zeros((2, len(logits)))
+        normalisers[slots], peaks[slots] = found.normalisers, found.highest - found.normalisers
+        confidence = rows[np.arange(len(slots)), tokens] - found.normalisers
+        return Drawn(tokens.tolist(), confidence.tolist(), normalisers, peaks)
 
     def likeliest(
         self, logits: Logits, step: Step | None, positions: Ints, count: int
@@ -96,7 +117,3 @@ class Draws:
             [token for token in tokens if row[token] > -np.inf]
             for row, tokens in zip(scores, best.tolist(), strict=True)
         ]
-
-    def sums(self, logits: Logits) -> Sums:
-        """Return what `sums` does, or close to it."""
-        return sums(logits)

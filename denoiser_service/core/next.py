@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from denoiser_service.core.draws import Draws, Floats, Ints, Logits, Step, sums
-from foredraft.decoding.block_state import State, fill, masked_slots, num_filled
+from denoiser_service.core.draws import Drawn, Draws, Floats, Ints, Logits, Step, sums
+from foredraft.decoding.block_state import State, fill, masked_slots
 from foredraft.denoising import Static, Unmasking
 from foredraft.errors import CorruptModelOutput
 
@@ -33,30 +33,29 @@ class Rule:
         if not 0 <= self.temperature < np.inf:
             raise ValueError(f"temperature: {self.temperature} is not a finite number from 0 on")
 
-    def tokens(self, logits: Logits, filled: int, positions: Ints) -> Ints:
-        """Return the token of each row [n, V] in a step from `filled` slots on."""
-        if self.temperature == 0:
-            highest: Ints = logits.argmax(axis=1)
-            return highest
-        return self.draws.tokens(logits, self._step(filled), positions)
+    def draw(self, logits: Logits, slots: list[int], filled: int, start: int) -> Drawn:
+        """Return what slots of a block's logits [L, V] draw in a step from `filled` slots on;
+        `start` is the block's first position.
+        """
+        return self.draws.draw(logits, slots, self._step(filled), start)
 
     def likeliest(
         self, logits: Logits, filled: int, positions: Ints, count: int
     ) -> list[list[int]]:
-        """Return each row's `count` tokens that `tokens` would draw, each if the ones before it
+        """Return each row's `count` tokens that `draw` would draw, each if the ones before it
         could not be drawn; there may be fewer. Near-ties may come in another order.
         """
-        step = self._step(filled) if self.temperature > 0 else None
-        return self.draws.likeliest(logits, step, positions, count)
+        return self.draws.likeliest(logits, self._step(filled), positions, count)
 
     def scores(self, logits: Logits, filled: int, positions: Ints) -> Floats:
-        """Return what `tokens` takes each row's maximum of, [n, V]."""
-        if self.temperature == 0:
+        """Return what `draw` takes each row's maximum of, [n, V]."""
+        step = self._step(filled)
+        if step is None:
             return logits.astype(np.float64)
-        return self.draws.scores(logits, self._step(filled), positions)
+        return self.draws.scores(logits, step, positions)
 
-    def _step(self, filled: int) -> Step:
-        return Step(self.temperature, self.seed, filled)
+    def _step(self, filled: int) -> Step | None:
+        return Step(self.temperature, self.seed, filled) if self.temperature > 0 else None
 
 
 class Next(NamedTuple):
@@ -88,18 +87,14 @@ def next_state(state: State, logits: Logits, rule: Rule, start: int) -> Next:
         raise ValueError("state: the block is full")
     if logits.ndim != 2 or len(logits) != len(state):
         raise CorruptModelOutput(f"logits of shape {logits.shape} for {len(state)} slots")
-    rows = logits if len(slots) == len(state) else logits[slots]
-    found = rule.draws.sums(rows)
-    tokens = rule.tokens(rows, num_filled(state), start + np.array(slots, dtype=np.int64))
-    drawn = rows[np.arange(len(slots)), tokens]
-    confidence = (drawn - found.normalisers).tolist()
+    drawn = rule.draw(logits, slots, len(state) - len(slots), start)
+    confidence = drawn.confidence
     chosen = most_confident(confidence, rule.unmasking)
-    if found.error and _is_close(confidence, chosen, rule.unmasking, found.error):
-        chosen = most_confident((drawn - sums(rows).normalisers).tolist(), rule.unmasking)
-    normalisers, peaks = np.zeros((2, len(state)))
-    normalisers[slots], peaks[slots] = found.normalisers, found.highest - found.normalisers
-    filled = fill(state, {slots[row]: int(tokens[row]) for row in chosen})
-    return Next(filled, normalisers, peaks)
+    if drawn.error and _is_close(confidence, chosen, rule.unmasking, drawn.error):
+        exact = logits[slots, drawn.tokens] - sums(logits[slots]).normalisers
+        chosen = most_confident(exact.tolist(), rule.unmasking)
+    filled = fill(state, {slots[row]: drawn.tokens[row] for row in chosen})
+    return Next(filled, drawn.normalisers, drawn.peaks)
 
 
 def most_confident(confidence: Sequence[float], unmasking: Unmasking) -> list[int]:

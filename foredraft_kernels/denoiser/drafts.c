@@ -8,7 +8,7 @@
 #include "common/functions.h"
 #include "common/noise.h"
 #include "structs.h"
-#include "verifier/guesses.h"
+#include "verifier/sampling.h"
 
 /* A prefix's last slot and token, and the anchor's log p of all its tokens. */
 typedef struct {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/noise.h"
-#include "guesses.h"
+#include "sampling.h"
 
 #define TWO_52 4503599627370496.0
 #define WIDE 64  /* numbers that are compared side by side */
@@ -122,25 +122,23 @@ EXPORTED int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, doub
     return draw(z, vocabulary, key, head, lead);
 }
 
+int64_t drawn_token(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
+                    double head, double *z, double *lead) {
+#if defined(__x86_64__)
+    if (has_avx512()) return choose_avx512(logits, vocabulary, key, temperature, head, z, lead);
+#endif
+    return choose(logits, vocabulary, key, temperature, head, z, lead);
+}
+
 /* Tokens of rows of logits, `stride` apart, that nothing but a temperature changes, with their
  * leads; -1 for a row that cannot be used. A negative temperature leaves a row out. z is room for
  * [vocabulary]. */
 EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
                const uint64_t *keys, const double *temperatures, double head, double *z,
                int64_t *tokens, double *leads) {
-    int wide = has_avx512();
-    for (int64_t r = 0; r < rows; r++, logits += stride) {
-        if (temperatures[r] < 0) continue;
-#if defined(__x86_64__)
-        if (wide) {
-            tokens[r] = choose_avx512(logits, vocabulary, keys[r], temperatures[r], head, z,
-                                      leads + r);
-            continue;
-        }
-#endif
-        tokens[r] = choose(logits, vocabulary, keys[r], temperatures[r], head, z, leads + r);
-    }
-    (void)wide;
+    for (int64_t r = 0; r < rows; r++, logits += stride)
+        if (temperatures[r] >= 0)
+            tokens[r] = drawn_token(logits, vocabulary, keys[r], temperatures[r], head, z, leads + r);
 }
 
 /* Put a token among the best ones, which are in order, in place of the last. */

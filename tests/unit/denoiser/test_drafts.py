@@ -112,7 +112,7 @@ def test_slots_are_ranked_by_what_they_draw(seed, slots, temperature):
     logits = np.random.default_rng(seed).normal(0, 4, (slots, 5)).astype(np.float32)
     rule = Rule(Static(1), temperature, seed)
     anchor = Anchor.of((M,) * slots, logits, 0)
-    tokens = rule.tokens(logits, 0, np.arange(slots))
+    tokens = rule.draw(logits, list(range(slots)), 0, 0).tokens
     drawn = logits[np.arange(slots), tokens] - anchor.normalisers
     expected = sorted(range(slots), key=lambda slot: (-drawn[slot], slot))
     for position, slot in enumerate(expected, start=1):

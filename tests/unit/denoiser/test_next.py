@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from denoiser_service.chosen_draws import ChosenDraws
-from denoiser_service.compiled_sums import best_sums
-from denoiser_service.core.draws import Draws, Step, Sums, keyed_noise, sums
+from denoiser_service import compiled_draws
+from denoiser_service.compiled_draws import best_draws
+from denoiser_service.core.draws import Draws, Step, keyed_noise
 from denoiser_service.core.next import Rule, next_state
 from foredraft.decoding.block_state import MASKED, fill, hash_state, opened
 from foredraft.decoding.prefix import extend_hash
 from foredraft.denoising import Dynamic, Static
 from foredraft.errors import CorruptModelOutput
-from verifier_service.models.compiled.sampling import best_choice, best_guesses
+from foredraft_kernels.loader import load_kernels
 
 EMPTY = (MASKED,) * 3
 
@@ -78,34 +78,59 @@ def test_noise_depends_on_seed_position_and_filled_slots():
     assert np.array_equal(keyed_noise(Step(1.0, 3, 1), at[1:], 4), own[1:])
 
 
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-def test_what_chooses_a_verifiers_tokens_draws_the_same(temperature):
-    rng, draws = np.random.default_rng(7), ChosenDraws(best_choice(), best_guesses(), best_sums())
+def wide_logits(rng, scale=3.0, vocab=700):
+    rows = rng.normal(0, scale, (8, vocab)).astype(np.float32)
+    rows[:, rng.integers(0, vocab, vocab // 3)] = -np.inf
+    rows[:, 0] = 1
+    return rows
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 2.0])
+def test_compiled_draws_are_those_of_the_reference(temperature):
+    rng, draws = np.random.default_rng(7), best_draws()
     for seed in range(50):
-        rows = rng.normal(0, 3, (8, 700)).astype(np.float32)
-        rows[:, rng.integers(0, 700, 300)] = -np.inf
-        step, at = Step(temperature, seed, seed % 8), np.arange(40, 48)
-        assert np.array_equal(draws.tokens(rows, step, at), Draws().tokens(rows, step, at))
-        for one in (step, None):
-            found = draws.likeliest(rows, one, at, 5)
-            assert found == Draws().likeliest(rows, one, at, 5)
-            assert (
-                one is None or [each[0] for each in found] == draws.tokens(rows, one, at).tolist()
-            )
+        rows = wide_logits(rng)
+        step = Step(temperature, seed - 25, seed % 8) if temperature else None
+        slots = sorted(rng.choice(8, 1 + seed % 8, replace=False).tolist())
+        found, exact = (each.draw(rows, slots, step, 40) for each in (draws, Draws()))
+        assert found.tokens == exact.tokens
+        assert found.confidence == pytest.approx(exact.confidence, abs=1e-5)
+        positions = 40 + np.array(slots)
+        likeliest = draws.likeliest(rows[slots], step, positions, 5)
+        assert likeliest == Draws().likeliest(rows[slots], step, positions, 5)
+        assert [each[0] for each in likeliest] == found.tokens
+
+
+@pytest.mark.skipif(load_kernels() is None, reason="not built")
+def test_near_ties_between_tokens_are_left_to_the_reference(monkeypatch):
+    """The noise of two tokens may differ by less than two ways to compute it do."""
+    rows, step = wide_logits(np.random.default_rng(1)), Step(1.0, 5, 2)
+    exact = Draws().draw(rows, [1, 4], step, 8)
+    asked = []
+
+    def scores(self, logits, step, positions):
+        asked.append(positions.tolist())
+        return keyed_noise(step, positions, logits.shape[1]) + logits - logits.max()
+
+    monkeypatch.setattr(Draws, "scores", scores)
+    assert best_draws().draw(rows, [1, 4], step, 8).tokens == exact.tokens and not asked
+    monkeypatch.setattr(compiled_draws, "SURE_LEAD", np.inf)
+    found = best_draws().draw(rows, [1, 4], step, 8)
+    assert found.tokens == exact.tokens and asked == [[9], [12]]
+    assert found.confidence == pytest.approx(exact.confidence, abs=1e-5)
 
 
 @pytest.mark.parametrize("vocab", [1, 15, 16, 700, 4111])
 def test_compiled_sums_are_within_their_bound(vocab):
-    rng, take = np.random.default_rng(vocab), best_sums()
+    rng, draws = np.random.default_rng(vocab), best_draws()
     for scale in (0.1, 3, 30):
-        rows = rng.normal(0, scale, (8, vocab)).astype(np.float32)
-        rows[:, rng.integers(0, vocab, vocab // 3)] = -np.inf
-        rows[:, 0] = 1
-        found, exact = take(rows), sums(rows)
-        assert np.array_equal(found.highest, exact.highest)
-        assert np.abs(found.normalisers - exact.normalisers).max() <= max(found.error, 1e-12)
-        some = take(rows[::2])
-        assert np.array_equal(some.normalisers, found.normalisers[::2])
+        rows = wide_logits(rng, scale, vocab)
+        found, exact = (each.draw(rows, [0, 2, 7], None, 0) for each in (draws, Draws()))
+        for ours, theirs in ((found.normalisers, exact.normalisers), (found.peaks, exact.peaks)):
+            assert np.abs(ours - theirs).max() <= max(found.error, 1e-12)
+        assert not found.normalisers[[1, 3, 4, 5, 6]].any()
+        apart = np.asfortranarray(rows)
+        assert draws.draw(apart, [0, 2, 7], None, 0).tokens == found.tokens
 
 
 @pytest.mark.parametrize("unmasking", [Static(1), Static(2), Dynamic(0.5)])
@@ -113,10 +138,10 @@ def test_sums_that_err_choose_the_same_rows(unmasking):
     """Rows so close to each other, or to the threshold, that the error decides between them."""
 
     class Erring(Draws):
-        def sums(self, rows):
-            exact = sums(rows)
-            wrong = exact.normalisers + rng.uniform(-1e-3, 1e-3, len(rows))
-            return Sums(exact.highest, wrong, 1e-3)
+        def draw(self, *given):
+            exact = super().draw(*given)
+            wrong = np.add(exact.confidence, rng.uniform(-1e-3, 1e-3, len(exact.tokens)))
+            return exact._replace(confidence=wrong.tolist(), error=1e-3)
 
     rng = np.random.default_rng(3)
     for _ in range(300):
@@ -128,13 +153,14 @@ def test_sums_that_err_choose_the_same_rows(unmasking):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_compiled_sums_refuse_numbers_that_are_not_finite(bad):
+def test_compiled_draws_refuse_numbers_that_are_not_finite(bad):
     rows = np.zeros((2, 40), np.float32)
     for place in (0, 33, 39):
         wrong = rows.copy()
         wrong[1, place] = bad
         with pytest.raises(CorruptModelOutput, match="finite"):
-            best_sums()(wrong)
+            best_draws().draw(wrong, [0, 1], None, 0)
+        best_draws().draw(wrong, [0], None, 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

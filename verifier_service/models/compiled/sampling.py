@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Far above what two ways to compute the noise can differ by (1e-12), far below what two scores
 # usually do.
-_SURE_LEAD = 1e-9
+SURE_LEAD = 1e-9
 
 
 def best_argmax() -> GumbelArgmax:
@@ -87,7 +87,7 @@ class NativeChoice:
         chosen: list[int | None] = [token if token >= 0 else None for token in tokens]
         for row, lead in enumerate(leads):
             # A row that was left out has no lead.
-            if chosen[row] is not None and not lead > _SURE_LEAD:
+            if chosen[row] is not None and not lead > SURE_LEAD:
                 chosen[row] = self._reference(logits[row : row + 1], draws[row : row + 1])[0]
         return chosen
 
@@ -114,7 +114,7 @@ class NativeArgmax:
             sampling, position = draws[row]
             key = stream_key(sampling.seed, position)
             token = self._draw(address + row * stride, vocabulary, key, HEAD_NATS, at)
-            if not lead.value > _SURE_LEAD:
+            if not lead.value > SURE_LEAD:
                 token = gumbel_argmax(z[row : row + 1], draws[row : row + 1])[0]
             tokens.append(token)
         return tokens
