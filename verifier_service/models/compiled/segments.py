@@ -24,23 +24,34 @@ def segments_of(batch: Sequence[Rows]) -> tuple[ctypes.Array[Segment], Any]:
     at_blocks, at_parents = blocks.buffer_info()[0], parents.buffer_info()[0]
     at_places = places.buffer_info()[0]
     segments = (Segment * len(batch))()
+    # Nearly always one KV for all, and its tensors answer slowly.
+    cache: Kv | None = None
+    where: tuple[int, ...] = ()
+    pool = 0
     for number, (kv, table, start, first, rows, tree, mutual, positions) in enumerate(batch):
-        keys, nodes, capacity = kv.keys, len(tree), len(table) * kv.block_tokens
+        if kv is not cache:
+            cache, where, pool = kv, _where(kv), len(kv.keys)
+        nodes, capacity = len(tree), len(table) * kv.block_tokens
         if not 0 <= start <= capacity - rows or nodes > rows or not is_tree(tree, nodes):
             raise ValueError(f"{start} + {rows} rows, {nodes} of them a tree, in {capacity}")
         if not 0 <= mutual <= rows - nodes or len(positions) not in (0, rows):
             raise ValueError(f"{mutual} mutual rows and {len(positions)} positions of {rows} rows")
-        if not 0 <= min(table) <= max(table) < len(keys):
-            raise ValueError(f"blocks {table} of {len(keys)}")
-        where = (keys.data_ptr(), kv.values.data_ptr())
-        strides = (keys.stride(1) * keys.itemsize, keys.stride(0) * keys.itemsize, kv.block_tokens)
-        place = (*where, *strides, start, first, rows)
+        if not 0 <= min(table) <= max(table) < pool:
+            raise ValueError(f"blocks {table} of {pool}")
+        place = (start, first, rows, nodes, mutual)
         at_own = at_places if positions else None
-        segments[number] = Segment(*place, nodes, mutual, at_blocks, at_parents, at_own)
+        segments[number] = Segment(*where, *place, at_blocks, at_parents, at_own)
         at_blocks += len(table) * blocks.itemsize
         at_parents += nodes * parents.itemsize
         at_places += len(positions) * places.itemsize
     return segments, (blocks, parents, places)
+
+
+def _where(kv: Kv) -> tuple[int, ...]:
+    """Return where a segment's keys and values begin, and the bytes and tokens of its blocks."""
+    keys, size = kv.keys, kv.keys.itemsize
+    strides = (keys.stride(1) * size, keys.stride(0) * size)
+    return (keys.data_ptr(), kv.values.data_ptr(), *strides, kv.block_tokens)
 
 
 def segment_of(
