@@ -32,15 +32,12 @@ class NativeDraws(Draws):
     def __init__(self, kernels: ctypes.CDLL) -> None:
         super().__init__()
         self._draw, self._guesses = kernels.fd_step, NativeGuesses(kernels)
-        self._room = np.empty(0)
 
     def draw(self, logits: Logits, slots: list[int], step: Step | None, start: int) -> Drawn:
         """Return what a step draws in slots; near-ties between tokens go to the reference."""
         if logits.dtype != np.float32 or not logits.flags.c_contiguous:
             return super().draw(logits, slots, step, start)
         length, vocabulary = logits.shape
-        if self._room.size < vocabulary:
-            self._room = np.empty(vocabulary)
         temperature, seed, filled = (0.0, 0, 0) if step is None else step
         count, at = len(slots), array("q", slots)
         room = bytes(8 * count)
@@ -56,7 +53,6 @@ class NativeDraws(Draws):
             filled,
             start,
             HEAD_NATS,
-            self._room.ctypes.data,
             tokens.buffer_info()[0],
             confidence.buffer_info()[0],
             leads.buffer_info()[0],

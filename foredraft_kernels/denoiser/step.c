@@ -59,11 +59,11 @@ static void row_mass(const float *logits, int64_t vocabulary, double *highest, d
 /* Draw the `count` slots of logits [slots, vocabulary] that are named, in a step from `filled` filled
  * slots on, the block's first position being `start`. Write each one's token, the log p of that and
  * its lead [count]; and at each slot the logarithm of its sum and the greatest log p. Return 1 where
- * logits are not finite where they are highest. room is for [vocabulary]. */
+ * logits are not finite where they are highest. */
 EXPORTED int fd_step(const float *logits, const int64_t *slots, int64_t count, int64_t vocabulary,
                      double temperature, uint64_t seed, int64_t filled, int64_t start, double head,
-                     double *room, int64_t *tokens, double *confidence, double *leads,
-                     double *normalisers, double *peaks) {
+                     int64_t *tokens, double *confidence, double *leads, double *normalisers,
+                     double *peaks) {
     uint64_t noise = substream(seed, DENOISE, filled);
     for (int64_t i = 0; i < count; i++) {
         int64_t slot = slots[i];
@@ -71,7 +71,7 @@ EXPORTED int fd_step(const float *logits, const int64_t *slots, int64_t count, i
         double highest, sum;
         row_mass(row, vocabulary, &highest, &sum);
         tokens[i] = drawn_token(row, vocabulary, stream_key(noise, start + slot), temperature, head,
-                                room, leads + i);
+                                leads + i);
         if (tokens[i] < 0 || !isfinite(sum)) return 1;
         normalisers[slot] = highest + log(sum);
         peaks[slot] = highest - normalisers[slot];

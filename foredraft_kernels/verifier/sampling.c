@@ -29,13 +29,37 @@ INLINE void enter(winner *w, double score, int64_t token) {
     }
 }
 
-INLINE int64_t draw(const double *z, int64_t vocabulary, uint64_t key, double head, double *lead) {
+/* What a row's tokens have before the noise: z, or (logits - most) / temperature. Few of the latter
+ * are ever looked at. */
+typedef struct {
+    const double *z;
+    const float *logits;
+    double most, temperature;
+} row;
+
+INLINE double at(row x, int64_t v) {
+    return x.z ? x.z[v] : (x.logits[v] - x.most) / x.temperature;
+}
+
+/* Whether some of n tokens may have -head or more: bar is a logit a little below. */
+INLINE int64_t any_at_head(row x, int64_t v, int64_t n, double head, float bar) {
+    int64_t any = 0;
+    if (x.z)
+        for (int64_t i = 0; i < n; i++) any |= x.z[v + i] >= -head;
+    else
+        for (int64_t i = 0; i < n; i++) any |= x.logits[v + i] >= bar;
+    return any;
+}
+
+INLINE int64_t draw(row x, int64_t vocabulary, uint64_t key, double head, double *lead) {
     winner w = {-INFINITY, -INFINITY, -1};
+    double below = head * x.temperature;
+    float bar = (float)(x.most - below - 1e-6 * (fabs(x.most) + below));
     for (int64_t v = 0; v < vocabulary; v += CHUNK) {
-        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
-        for (int64_t i = 0; i < n; i++) any |= z[v + i] >= -head;
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
+        int64_t any = any_at_head(x, v, n, head, bar);
         for (int64_t i = 0; any && i < n; i++)
-            if (z[v + i] >= -head) enter(&w, z[v + i] + gumbel(hash(key, v + i)), v + i);
+            if (at(x, v + i) >= -head) enter(&w, at(x, v + i) + gumbel(hash(key, v + i)), v + i);
     }
     double u = exp(-exp(-(w.best + head - 1e-6)));
     double least = floor(u * TWO_52) - 2;
@@ -46,7 +70,7 @@ INLINE int64_t draw(const double *z, int64_t vocabulary, uint64_t key, double he
         for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
         for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
         for (int64_t i = 0; any && i < n; i++)
-            if (h[i] >= bound && z[v + i] < -head) enter(&w, z[v + i] + gumbel(h[i]), v + i);
+            if (h[i] >= bound && at(x, v + i) < -head) enter(&w, at(x, v + i) + gumbel(h[i]), v + i);
     }
     *lead = w.best - w.second;
     return w.token;
@@ -83,13 +107,12 @@ INLINE int64_t largest(const float *logits, int64_t vocabulary) {
 
 /* The token of one row that nothing but a temperature changes, -1 where the row cannot be used. */
 INLINE int64_t choose(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
-                      double head, double *z, double *lead) {
+                      double head, double *lead) {
     int64_t token = largest(logits, vocabulary);
     *lead = INFINITY;
     if (token < 0 || temperature == 0) return token;
-    double best = logits[token];
-    for (int64_t v = 0; v < vocabulary; v++) z[v] = (logits[v] - best) / temperature;
-    return draw(z, vocabulary, key, head, lead);
+    row x = {.logits = logits, .most = logits[token], .temperature = temperature};
+    return draw(x, vocabulary, key, head, lead);
 }
 
 #if defined(__x86_64__)
@@ -97,11 +120,11 @@ INLINE int64_t choose(const float *logits, int64_t vocabulary, uint64_t key, dou
 #define AVX512 __attribute__((target("avx512f,avx512dq")))
 AVX512 static int64_t draw_avx512(const double *z, int64_t vocabulary, uint64_t key, double head,
                                   double *lead) {
-    return draw(z, vocabulary, key, head, lead);
+    return draw((row){.z = z}, vocabulary, key, head, lead);
 }
 AVX512 static int64_t choose_avx512(const float *logits, int64_t vocabulary, uint64_t key,
-                                    double temperature, double head, double *z, double *lead) {
-    return choose(logits, vocabulary, key, temperature, head, z, lead);
+                                    double temperature, double head, double *lead) {
+    return choose(logits, vocabulary, key, temperature, head, lead);
 }
 #endif
 
@@ -119,26 +142,25 @@ EXPORTED int64_t fd_draw(const double *z, int64_t vocabulary, uint64_t key, doub
 #if defined(__x86_64__)
     if (has_avx512()) return draw_avx512(z, vocabulary, key, head, lead);
 #endif
-    return draw(z, vocabulary, key, head, lead);
+    return draw((row){.z = z}, vocabulary, key, head, lead);
 }
 
 int64_t drawn_token(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
-                    double head, double *z, double *lead) {
+                    double head, double *lead) {
 #if defined(__x86_64__)
-    if (has_avx512()) return choose_avx512(logits, vocabulary, key, temperature, head, z, lead);
+    if (has_avx512()) return choose_avx512(logits, vocabulary, key, temperature, head, lead);
 #endif
-    return choose(logits, vocabulary, key, temperature, head, z, lead);
+    return choose(logits, vocabulary, key, temperature, head, lead);
 }
 
 /* Tokens of rows of logits, `stride` apart, that nothing but a temperature changes, with their
- * leads; -1 for a row that cannot be used. A negative temperature leaves a row out. z is room for
- * [vocabulary]. */
+ * leads; -1 for a row that cannot be used. A negative temperature leaves a row out. */
 EXPORTED void fd_choose(const float *logits, int64_t rows, int64_t stride, int64_t vocabulary,
-               const uint64_t *keys, const double *temperatures, double head, double *z,
-               int64_t *tokens, double *leads) {
+               const uint64_t *keys, const double *temperatures, double head, int64_t *tokens,
+               double *leads) {
     for (int64_t r = 0; r < rows; r++, logits += stride)
         if (temperatures[r] >= 0)
-            tokens[r] = drawn_token(logits, vocabulary, keys[r], temperatures[r], head, z, leads + r);
+            tokens[r] = drawn_token(logits, vocabulary, keys[r], temperatures[r], head, leads + r);
 }
 
 /* Put a token among the best ones, which are in order, in place of the last. */

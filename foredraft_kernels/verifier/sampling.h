@@ -5,9 +5,9 @@
 
 /* Return the row's token, -1 where it holds a NaN, +inf or nothing but -inf: its largest logit or,
  * above temperature 0, what the key's noise makes of it, with its lead over the next, infinite
- * without noise. z is room for [vocabulary]. */
+ * without noise. */
 int64_t drawn_token(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
-                    double head, double *z, double *lead);
+                    double head, double *lead);
 
 typedef struct {
     double score;

@@ -57,7 +57,6 @@ class NativeChoice:
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._choose = kernels.fd_choose
         self._reference = partial(choose, argmax=NativeArgmax(kernels))
-        self._room = np.empty(0)
 
     def __call__(
         self, logits: npt.NDArray[np.float32], draws: Sequence[RowSampling]
@@ -65,8 +64,6 @@ class NativeChoice:
         rows, vocabulary = logits.shape
         if logits.dtype != np.float32 or logits.strides[1] != logits.itemsize:
             return self._reference(logits, draws)
-        if self._room.size < vocabulary:
-            self._room = np.empty(vocabulary)
         keys, temperatures = array("q"), array("d")
         for sampling, position in draws:
             keys.append(stream_key(sampling.seed, position) if sampling.temperature else 0)
@@ -80,7 +77,6 @@ class NativeChoice:
             keys.buffer_info()[0],
             temperatures.buffer_info()[0],
             HEAD_NATS,
-            self._room.ctypes.data,
             tokens.buffer_info()[0],
             leads.buffer_info()[0],
         )

@@ -15,7 +15,7 @@ from foredraft.types import SamplingParams
 from foredraft_kernels.loader import load_kernels
 from tests.support.examples import examples
 from verifier_service.models.compiled.sampling import best_argmax, best_choice
-from verifier_service.rules.sampling import RowSampling, choose, gumbel_argmax, process
+from verifier_service.rules.sampling import HEAD_NATS, RowSampling, choose, gumbel_argmax, process
 
 PARAMS = st.builds(
     SamplingParams,
@@ -84,6 +84,16 @@ def test_pruning_loses_nothing_on_a_real_vocabulary():
         assert choose(logits, draws) == expected
         assert choose(logits, draws, best_argmax()) == expected
         assert best_choice()(logits, draws) == expected
+
+
+@pytest.mark.parametrize("most", [0.0, HEAD_NATS, 27.7, -3e4])
+def test_tokens_at_the_edge_of_the_head_are_drawn_once(most):
+    """They get noise in one of two passes, however their differences are rounded."""
+    logits = np.full((1, 3000), np.float32(most) - np.float32(HEAD_NATS), np.float32)
+    logits[0, 7] = most
+    for seed in range(100):
+        draws = [RowSampling(SamplingParams(temperature=1.0, seed=seed), 3)]
+        assert best_choice()(logits, draws) == [oracle(logits[0], draws[0])]
 
 
 @pytest.mark.skipif(load_kernels() is None, reason="the native kernels were not built")
