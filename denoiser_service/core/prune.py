@@ -18,15 +18,10 @@ from foredraft.decoding.block_state import State, is_full
 from foredraft.denoising import Unmasking
 
 
-def log_score(log_frequency: float, log_p: float) -> float:
-    """Return the logarithm of a node's score, the geometric mean of its frequency and of p."""
-    return (log_frequency + log_p) / 2
-
-
 def log_scores(graph: DraftGraph, drafts: Sequence[Draft | None]) -> list[float]:
     """Return the logarithm of each node's score, -inf where it has no draft."""
     return [
-        -math.inf if draft is None else log_score(log_frequency, draft.log_p)
+        -math.inf if draft is None else (log_frequency + draft.log_p) / 2
         for log_frequency, draft in zip(graph.log_frequencies, drafts, strict=True)
     ]
 

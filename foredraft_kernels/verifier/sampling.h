@@ -1,4 +1,4 @@
-/* What one row draws, for whoever draws as the verifier does or drafts by what it will draw. */
+/* The draw of one row of logits, and its likeliest tokens: for verification and for drafts. */
 #pragma once
 
 #include <stdint.h>

@@ -24,7 +24,7 @@ def segments_of(batch: Sequence[Rows]) -> tuple[ctypes.Array[Segment], Any]:
     at_blocks, at_parents = blocks.buffer_info()[0], parents.buffer_info()[0]
     at_places = places.buffer_info()[0]
     segments = (Segment * len(batch))()
-    # Nearly always one KV for all, and its tensors answer slowly.
+    # Nearly always one KV for all; its tensors' addresses and strides take long to read.
     cache: Kv | None = None
     where: tuple[int, ...] = ()
     pool = 0
