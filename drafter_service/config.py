@@ -213,7 +213,7 @@ class DrafterConfig(ServiceConfig):
         description="Number format of the weights; by default int8 for the embedded family and "
         "bfloat16 for others, which have no int8.",
     )
-    isa: Literal["auto", "avx512", "avx2", "none"] = Field(
+    isa: Literal["auto", "amx", "avx512", "avx2", "none"] = Field(
         default="auto",
         description="Instruction set of the compiled int8 forward; auto is the best that the CPU "
         "has, none is torch's operations.",

@@ -119,6 +119,11 @@ def weights_hash(model: Path, arithmetic: str = "") -> str:
     return digest.hexdigest()
 
 
+def computed_by(weights: str, arithmetic: str) -> str:
+    """Return a digest of what weights_hash named and of one more thing that tokens depend on."""
+    return hashlib.sha256(f"{weights} {arithmetic}".encode()).hexdigest()
+
+
 def sha256(path: Path) -> str:
     """Return a file's SHA-256 in hexadecimal."""
     with path.open("rb") as stream:

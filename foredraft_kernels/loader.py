@@ -15,7 +15,7 @@ from foredraft_kernels.structs import ABI
 
 log = logging.getLogger(__name__)
 
-Isa = Literal["avx512", "avx2"]
+Isa = Literal["amx", "avx512", "avx2"]
 Products = Literal["bf16", "int8"]
 
 _CODES = {
@@ -79,9 +79,12 @@ def supported_isas(kernels: ctypes.CDLL, products: Products) -> list[Isa]:
     """Return the instruction sets that this CPU runs a compiled forward with, the best first.
 
     avx512 needs an instruction for the forward's products: AVX512_BF16 the verifier's in bf16,
-    AVX512_VNNI the drafter's in int8. Results have the same bits with each.
+    AVX512_VNNI the drafter's in int8. amx is that with tiles for the weights, of AMX_BF16 or
+    AMX_INT8. Results have the same bits with each.
     """
     found: list[Isa] = []
+    if getattr(kernels, f"fd_has_amx_{products}")():
+        found.append("amx")
     if getattr(kernels, f"fd_has_avx512_{products}")():
         found.append("avx512")
     if kernels.fd_has_avx2():

@@ -1,4 +1,4 @@
-"""Memory for packed weights, and the order of a gate's columns in their panels."""
+"""Memory for packed weights, and the order of their columns and inputs in panels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from foredraft_kernels.structs import COLUMNS
+from foredraft_kernels.structs import COLUMNS, LINE
 
 _ALIGNMENT = 64
 
@@ -45,3 +45,15 @@ def gate_interleaved(gate_up: Any) -> Any:
     """Reorder an array or a tensor [2 inner, ...]: half a panel's columns gate the other half."""
     halves = gate_up.reshape(2, -1, COLUMNS // 2, *gate_up.shape[1:])
     return halves.swapaxes(0, 1).reshape(gate_up.shape)
+
+
+def in_lines(weight: Any, isa: str) -> Any:
+    """Reorder the inputs of bf16 weights [out, in] as a row's numbers stand in its lines.
+
+    A unit has two neighbours; for AMX, a number of each half of a line (verifier/lines.h).
+    """
+    if isa != "amx":
+        return weight
+    half = np.arange(LINE // 2) ^ 1
+    order = np.stack([half, LINE // 2 + half], axis=1).reshape(-1)
+    return weight.reshape(len(weight), -1, LINE)[..., order].reshape(weight.shape)

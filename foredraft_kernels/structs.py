@@ -13,7 +13,7 @@ from typing import Any
 _int64, _double, _float = ctypes.c_int64, ctypes.c_double, ctypes.c_float
 _pointer = ctypes.c_void_p
 
-VERSION = 5
+VERSION = 6
 """abi.h's ABI_VERSION."""
 COLUMNS = 32
 """Columns of a panel (common/blocks.h); LINE bf16 numbers or BYTES bytes of a row are a line."""

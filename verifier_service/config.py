@@ -102,7 +102,7 @@ class VerifierConfig(TargetConfig):
         description="auto records forward passes of up to 640 rows as CUDA graphs at load time, "
         "on a GPU with flex attention, without ranks and without features.",
     )
-    isa: Literal["auto", "avx512", "avx2"] = Field(
+    isa: Literal["auto", "amx", "avx512", "avx2"] = Field(
         default="auto",
         description="Instruction set of the compiled forward; auto is the best that the CPU has.",
     )

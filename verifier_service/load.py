@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from foredraft.errors import ConfigError
-from foredraft.model_files import tokenizer_file
+from foredraft.model_files import computed_by, tokenizer_file
 from foredraft.types import ModelInfo
 from foredraft_kernels.loader import choose_isa, load_kernels
 from verifier_service.config import VerifierConfig
@@ -23,7 +23,7 @@ from verifier_service.models.attention.flex import FlexAttention, flex
 from verifier_service.models.attention.reference import Attention, KvShape, MatmulAttention
 from verifier_service.models.checkpoint import describe, load_config, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
-from verifier_service.models.compiled.forward import NativeForward, fits_native
+from verifier_service.models.compiled.forward import SUMS, NativeForward, fits_native
 from verifier_service.models.compiled.panels import PanelCaches
 from verifier_service.models.compiled.sampling import best_argmax, best_choice, best_guesses
 from verifier_service.models.compiled.weights import NativeWeights
@@ -180,12 +180,13 @@ def load_target(config: VerifierConfig) -> PagedModel:
         and (fusion is None or max(fusion.layer_ids) < shape.layers - 1)
     ):
         log.info("forward compiled for %s", isa)
-        weights = NativeWeights(model, shape.head_dim)
+        weights = NativeWeights(model, shape.head_dim, isa)
         compiled = NativeForward(weights, kernels, isa, config.threads)
         # It has threads of its own. Those of torch, which has only features left to fuse, spin for
         # milliseconds after each use, on the cores where the next draft is being made.
         torch.set_num_threads(1)
-        return paged(compiled, PanelCaches(kernels, isa))
+        info = dataclasses.replace(info, weights_hash=computed_by(info.weights_hash, SUMS))
+        return paged(compiled, PanelCaches(kernels, isa), info=info)
     attention = choose_attention(config, shape, seen, info.max_len)
     log.info("forward of transformers, attention %s", attention.name)
     forward = TransformersForward(model, attention)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foredraft_kernels.loader import load_kernels, supported_isas
+from foredraft_kernels.loader import Isa, choose_isa, load_kernels
 from foredraft_kernels.memory import Arena
 from foredraft_kernels.structs import VerifierLinear
 from verifier_service.config import VerifierConfig
@@ -49,7 +49,7 @@ class Timed:
 class Products:
     """All matrix products of a model, one after the other."""
 
-    def __init__(self, config: Any, threads: int) -> None:
+    def __init__(self, config: Any, isa: Isa, threads: int) -> None:
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         hidden, inner = config.hidden_size, config.intermediate_size
         mixed = heads * config.head_dim
@@ -58,20 +58,18 @@ class Products:
         shapes = [*layer * config.num_hidden_layers, (config.vocab_size, hidden)]
         self._arena = Arena(2 * sum(n * k for n, k in shapes) + (1 << 20))
         self._linears: list[VerifierLinear] = [
-            pack(self._arena, torch.randn(shape).bfloat16()) for shape in shapes
+            pack(self._arena, isa, torch.randn(shape).bfloat16()) for shape in shapes
         ]
         self._x = torch.randn(max(ROWS) * max(hidden, mixed, inner)).bfloat16()
         self._y = np.empty(max(ROWS) * max(n + 31 for n, _ in shapes), np.float32)
+        self._multiply = getattr(load_kernels(), f"fd_linear_{isa}")
         self._threads = threads
 
     def __call__(self, rows: int) -> None:
-        kernels = load_kernels()
-        assert kernels is not None
-        multiply = getattr(kernels, f"fd_linear_{supported_isas(kernels, 'bf16')[0]}")
         for linear in self._linears:
             at = ctypes.addressof(linear)
             x, y = self._x.data_ptr(), self._y.ctypes.data
-            multiply(at, x, rows, y, self._threads)
+            self._multiply(at, x, rows, y, self._threads)
 
 
 def milliseconds(call: Callable[[], object]) -> float:
@@ -87,15 +85,18 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("models/embedded/target"))
     parser.add_argument("--prefix", type=int, default=200)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--isa", default="auto")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    isa = choose_isa(load_kernels(), "bf16", args.isa)
+    assert isa is not None, "no compiled forward runs here"
     compiled, generic = (
-        load_target(VerifierConfig(model=args.model, threads=args.threads, forward=forward))
-        for forward in ("auto", "transformers")
+        load_target(VerifierConfig(model=args.model, threads=args.threads, forward=way, isa=isa))
+        for way in ("auto", "transformers")
     )
     forward: Any = compiled.passes
     timed = forward._run = Timed(forward._run)
-    products = Products(load_config(args.model), args.threads)
+    products = Products(load_config(args.model), isa, args.threads)
     vocab = compiled.info.vocab_size
     text = np.random.default_rng(0).integers(0, vocab, args.prefix + max(ROWS)).tolist()
     tables = {id(model): alloc(model, len(text)) for model in (compiled, generic)}
@@ -111,7 +112,7 @@ def main() -> None:
         return lambda: products(rows)
 
     names = ("transformers", "compiled", "in C", "products")
-    sys.stdout.write(f"ms: least median; {args.threads} threads, {args.prefix} tokens before\n")
+    sys.stdout.write(f"ms: least median; {isa}, {args.threads} threads, {args.prefix} before\n")
     sys.stdout.write(f"{'rows':>5}" + "".join(f"{name:>16}" for name in names) + "\n")
     for rows in ROWS:
         taken: list[list[float]] = [[] for _ in names]

@@ -131,7 +131,7 @@ def products(isa: Isa) -> Iterator[Case]:
             for shape in ((45, width), (out, width), (out,))
         )
         arena = Arena(4 * weight.numel() + 65536)
-        linear = pack(arena, weight, bias)
+        linear = pack(arena, isa, weight, bias)
         for rows in range(1, 46):
             y = np.empty((rows, linear.out), np.float32)
             at = ctypes.addressof(linear)

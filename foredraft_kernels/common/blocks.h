@@ -15,15 +15,21 @@
 #define MAX_ROWS 6 /* 2 x 6 sums, 2 halves of a panel's vectors, of a unit, a product: 16 registers */
 #endif
 
-/* The i-th of the fewest, evenly filled blocks of rows. */
+#if defined(FOREDRAFT_AMX)
+#define MAX_WEIGHED 16 /* rows that one panel of weights is multiplied with */
+#else
+#define MAX_WEIGHED MAX_ROWS
+#endif
+
+/* The i-th of the fewest, evenly filled blocks of rows, `most` of them in each at most. */
 typedef struct {
     int64_t first, rows;
 } block;
 
-static inline int64_t num_blocks(int64_t rows) { return (rows + MAX_ROWS - 1) / MAX_ROWS; }
+static inline int64_t num_blocks(int64_t rows, int64_t most) { return (rows + most - 1) / most; }
 
-static inline block block_at(int64_t rows, int64_t i) {
-    int64_t count = num_blocks(rows), least = rows / count, more = rows % count;
+static inline block block_at(int64_t rows, int64_t most, int64_t i) {
+    int64_t count = num_blocks(rows, most), least = rows / count, more = rows % count;
     return (block){i * least + (i < more ? i : more), least + (i < more)};
 }
 

@@ -1,7 +1,7 @@
 /* Vectors of fp32 lanes, of the instruction set that a file is compiled for.
  *
- * Kernels are written once, in these. A file that defines FOREDRAFT_AVX512 or FOREDRAFT_AVX2, then
- * includes this and the kernels, compiles them for that set: everything behind this line. What
+ * Kernels are written once, in these. A file that defines FOREDRAFT_AVX512 or FOREDRAFT_AVX2, and with
+ * the first also FOREDRAFT_AMX, then includes this and the kernels, compiles them for that set. What
  * several lanes add up to is added in one order in both, so that their results have the same bits
  * (but for numbers below 1e-38), and machines of both kinds may serve one session.
  */
@@ -16,7 +16,7 @@
 
 #if defined(FOREDRAFT_AVX512)
 
-#define FOR_ISA(name) name##_avx512
+#define FOR_LANES(name) name##_avx512
 #define INTRINSIC(name) _mm512_##name
 #define LANES 16
 typedef __m512 floats;
@@ -25,13 +25,20 @@ typedef __mmask16 picked; /* some of the lanes */
 
 #elif defined(FOREDRAFT_AVX2)
 
-#define FOR_ISA(name) name##_avx2
+#define FOR_LANES(name) name##_avx2
 #define INTRINSIC(name) _mm256_##name
 #define LANES 8
 typedef __m256 floats;
 typedef __m256i ints;
 typedef __m256 picked; /* all bits of some lanes */
 
+#endif
+
+/* AMX multiplies weights; all else is computed in AVX-512's lanes. */
+#if defined(FOREDRAFT_AMX)
+#define FOR_ISA(name) name##_amx
+#else
+#define FOR_ISA(name) FOR_LANES(name)
 #endif
 
 #define VECTORS (16 / LANES) /* in sixteen lanes */

@@ -15,21 +15,48 @@ typedef int8_t signed_byte;
 typedef int16_t signed_byte;
 #endif
 
-/* Write sums [rows, COLUMNS], fp32 or int32, of lines [units / UNITS][rows][UNITS] with a panel
+/* Write sums [rows, COLUMNS], fp32, of lines [units / UNITS][rows][UNITS] of bf16 with a panel
  * [units][COLUMNS], each in ascending order of the units. After every UNITS, `skip` units of all
  * columns are passed over in the panel; `ahead` bytes further on lies what will be read next. With
  * `more`, the sums go on from what they are. */
 typedef void multiplier(const void *lines, const void *panel, int64_t units, int64_t skip,
                         int64_t ahead, void *sums, int more);
 
-/* By the number of rows, up to MAX_ROWS: signed bytes of lines with unsigned ones of panels; bf16;
- * and, with the same bits, bf16 for a CPU with AVX-512 but no bf16. */
-extern multiplier *const FOR_ISA(int8_tiles)[], *const FOR_ISA(bf16_tiles)[],
-    *const FOR_ISA(wide_tiles)[];
+/* The same for a panel of weights, `count` whole lines without gaps: bf16, or signed bytes of lines
+ * with unsigned ones of the panel, to int32. The sums of bf16 are those of README.md's halves. */
+typedef void weigher(const void *lines, const void *panel, int64_t count, void *sums);
+
+/* By the number of rows, up to MAX_ROWS; the wide ones, with the same bits, for a CPU with AVX-512 but
+ * no bf16. */
+extern multiplier *const FOR_LANES(bf16_tiles)[], *const FOR_LANES(wide_tiles)[];
+extern weigher *const FOR_LANES(int8_weights)[], *const FOR_LANES(bf16_weights)[];
 
 INLINE multiplier *const *bf16_products(void) {
 #if LANES == 16
-    if (!__builtin_cpu_supports("avx512bf16")) return FOR_ISA(wide_tiles);
+    if (!__builtin_cpu_supports("avx512bf16")) return FOR_LANES(wide_tiles);
 #endif
-    return FOR_ISA(bf16_tiles);
+    return FOR_LANES(bf16_tiles);
 }
+
+/* Multiply blocks of rows with panels of weights between `begin` and `end`, which take the largest
+ * block's rows. AMX may read a row more than a block has, and writes to sums of MAX_WEIGHED rows. */
+#if defined(FOREDRAFT_AMX)
+
+void amx_begin(int64_t rows);
+void amx_end(void);
+void amx_weigh_int8(const void *lines, int64_t rows, const void *panel, int64_t count, void *sums);
+void amx_weigh_bf16(const void *lines, int64_t rows, const void *panel, int64_t count, void *sums);
+
+INLINE void weigh_begin(int64_t rows) { amx_begin(rows); }
+INLINE void weigh_end(void) { amx_end(); }
+#define WEIGH(kind, lines, rows, panel, count, sums)                                               \
+    amx_weigh_##kind(lines, rows, panel, count, sums)
+
+#else
+
+INLINE void weigh_begin(int64_t rows) { (void)rows; }
+INLINE void weigh_end(void) {}
+#define WEIGH(kind, lines, rows, panel, count, sums)                                               \
+    FOR_LANES(kind##_weights)[rows](lines, panel, count, sums)
+
+#endif

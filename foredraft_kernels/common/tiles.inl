@@ -2,13 +2,15 @@
  *
  * A unit of a row is broadcast to all lanes; each unit of the panel is read once for all rows, two
  * vectors at a time. With the number of rows known to the compiler, the sums stay in registers.
- * A number of the result is one lane, which sums in ascending order whatever else is computed beside
+ * A number of the result is one lane, which sums in one order whatever else is computed beside
  * it: its bits do not depend on how many rows there are, on how they are blocked, or on threads.
  */
 #include "common/tiles.h"
 
 enum kind { INT8, BF16, WIDE };
 
+/* What is read behind this is not read before. */
+#define IN_ORDER() __asm__ volatile("" ::: "memory")
 #define EACH(i, count) _Pragma("GCC unroll 14") for (int i = 0; i < (count); i++)
 
 /* Which bf16 of each pair, as fp32. */
@@ -50,35 +52,89 @@ INLINE ints add_products(const enum kind kind, ints sum, ints panel, ints row) {
 }
 /* There are no registers to collect products of bytes in, or to keep the panel in for a step more. */
 #define COMPLETE(sum) __asm__ volatile("" : "+x"(sum)::"memory")
-#define FORGET_PANEL() __asm__ volatile("" ::: "memory")
+#define FORGET_PANEL() IN_ORDER()
 #endif
 
-/* `wide` vectors of a panel's columns. */
+/* int32 of a row in a unit. */
+#define EACH_UNIT(kind) ((kind) == INT8 ? (int)sizeof(signed_byte) : 1)
+
+/* Add the products of a line's unit u to s, of `wide` vectors of a panel's columns. */
+INLINE void add_unit(const enum kind kind, ints (*s)[PIECES], const int32_t *line,
+                     const int32_t *panel, int64_t u, int64_t ahead, const int rows,
+                     const int wide) {
+    const int32_t *unit = panel + u * COLUMNS;
+    for (int at = 0; at < wide * LANES; at += 16)
+        _mm_prefetch((const char *)(unit + at) + ahead, _MM_HINT_T0);
+    for (int step = 0; step < STEPS; step++) {
+        ints p[PIECES];
+        EACH(v, wide) p[v] = of_panel(kind, load_ints(unit + v * LANES), step);
+        EACH(r, rows) {
+            ints x = of_row(kind, line + (r * UNITS + u) * EACH_UNIT(kind), step);
+            EACH(v, wide) s[r][v] = add_products(kind, s[r][v], p[v], x);
+            if (kind == INT8) EACH(v, wide) COMPLETE(s[r][v]);
+        }
+        FORGET_PANEL();
+    }
+}
+
 INLINE void multiply(const enum kind kind, const int32_t *lines, const int32_t *panel,
                      int64_t units, int64_t skip, int64_t ahead, int32_t *sums, int more,
                      const int rows, const int wide) {
-    const int each = kind == INT8 ? (int)sizeof(signed_byte) : 1; /* int32 of a row in a unit */
     ints s[MAX_ROWS][PIECES];
     EACH(r, rows) EACH(v, wide)
         s[r][v] = more ? load_ints(sums + r * COLUMNS + v * LANES) : all_ints(0);
-    for (; units > 0; units -= UNITS, lines += rows * each * UNITS, panel += skip * COLUMNS) {
-        int64_t count = units < UNITS ? units : UNITS;
-        for (int64_t u = 0; u < count; u++, panel += COLUMNS) {
-            for (int at = 0; at < wide * LANES; at += 16)
-                _mm_prefetch((const char *)(panel + at) + ahead, _MM_HINT_T0);
-            for (int step = 0; step < STEPS; step++) {
-                ints p[PIECES];
-                EACH(v, wide) p[v] = of_panel(kind, load_ints(panel + v * LANES), step);
-                EACH(r, rows) {
-                    ints x = of_row(kind, lines + (r * UNITS + u) * each, step);
-                    EACH(v, wide) s[r][v] = add_products(kind, s[r][v], p[v], x);
-                    if (kind == INT8) EACH(v, wide) COMPLETE(s[r][v]);
-                }
-                FORGET_PANEL();
-            }
+    for (; units > 0; units -= UNITS, lines += rows * UNITS, panel += (UNITS + skip) * COLUMNS)
+        for (int64_t u = 0; u < (units < UNITS ? units : UNITS); u++)
+            add_unit(kind, s, lines, panel, u, ahead, rows, wide);
+    EACH(r, rows) EACH(v, wide) store_ints(sums + r * COLUMNS + v * LANES, s[r][v]);
+}
+
+/* Bytes: summed exactly, in any order. */
+INLINE void weigh_bytes(const int32_t *lines, const int32_t *panel, int64_t count, int32_t *sums,
+                        const int rows, const int wide) {
+    ints s[MAX_ROWS][PIECES];
+    EACH(r, rows) EACH(v, wide) s[r][v] = all_ints(0);
+    for (; count > 0; count--, lines += rows * EACH_UNIT(INT8) * UNITS, panel += UNITS * COLUMNS)
+        for (int64_t u = 0; u < UNITS; u++)
+            add_unit(INT8, s, lines, panel, u, AHEAD, rows, wide);
+    EACH(r, rows) EACH(v, wide) store_ints(sums + r * COLUMNS + v * LANES, s[r][v]);
+}
+
+/* The sums of a line's half, from zero. */
+INLINE void half_sums(const enum kind kind, ints (*s)[PIECES], const int32_t *line,
+                      const int32_t *panel, const int half, const int rows, const int wide) {
+    EACH(r, rows) EACH(v, wide) s[r][v] = all_ints(0);
+    /* In a loop the compiler would copy every sum for every unit; without one, fetch all units first. */
+    EACH(u, UNITS / 2) {
+        add_unit(kind, s, line, panel, half * (UNITS / 2) + u, AHEAD, rows, wide);
+        IN_ORDER();
+    }
+}
+
+/* bf16: a line's halves are summed each from zero, and what they add up to is added to the sum, the
+ * order of AMX. */
+INLINE void weigh_halves(const enum kind kind, const int32_t *lines, const int32_t *panel,
+                         int64_t count, int32_t *sums, const int rows, const int wide) {
+    ints s[MAX_ROWS][PIECES];
+    _Alignas(64) float firsts[MAX_ROWS * COLUMNS], totals[MAX_ROWS * COLUMNS];
+    EACH(r, rows) EACH(v, wide) store(totals + r * COLUMNS + v * LANES, zeros());
+    for (; count > 0; count--, lines += rows * UNITS, panel += UNITS * COLUMNS) {
+        half_sums(kind, s, lines, panel, 0, rows, wide);
+        EACH(r, rows) EACH(v, wide) store(firsts + r * COLUMNS + v * LANES, as_floats(s[r][v]));
+        half_sums(kind, s, lines, panel, 1, rows, wide);
+        EACH(r, rows) EACH(v, wide) {
+            int at = r * COLUMNS + v * LANES;
+            store(totals + at, load(totals + at) + (load(firsts + at) + as_floats(s[r][v])));
         }
     }
-    EACH(r, rows) EACH(v, wide) store_ints(sums + r * COLUMNS + v * LANES, s[r][v]);
+    EACH(r, rows) EACH(v, wide)
+        store((float *)sums + r * COLUMNS + v * LANES, load(totals + r * COLUMNS + v * LANES));
+}
+
+INLINE void weigh(const enum kind kind, const int32_t *lines, const int32_t *panel, int64_t count,
+                  int32_t *sums, const int rows, const int wide) {
+    if (kind == INT8) weigh_bytes(lines, panel, count, sums, rows, wide);
+    else weigh_halves(kind, lines, panel, count, sums, rows, wide);
 }
 
 /* As many vectors at once as there are registers for the sums of. */
@@ -90,6 +146,13 @@ INLINE void multiply(const enum kind kind, const int32_t *lines, const int32_t *
             multiply(kind, lines, (const int32_t *)panel + v * LANES, units, skip, ahead,           \
                      (int32_t *)sums + v * LANES, more, rows, WIDTH(rows));                         \
     }
+#define DEFINE_WEIGHER(kind, rows)                                                                 \
+    static void weigh_##kind##_##rows(const void *lines, const void *panel, int64_t count,          \
+                                      void *sums) {                                                 \
+        for (int v = 0; v < PIECES; v += WIDTH(rows))                                              \
+            weigh(kind, lines, (const int32_t *)panel + v * LANES, count,                           \
+                  (int32_t *)sums + v * LANES, rows, WIDTH(rows));                                  \
+    }
 #if LANES == 16
 #define EACH_COUNT(of, kind)                                                                       \
     of(kind, 1) of(kind, 2) of(kind, 3) of(kind, 4) of(kind, 5) of(kind, 6) of(kind, 7) of(kind, 8) \
@@ -99,14 +162,18 @@ INLINE void multiply(const enum kind kind, const int32_t *lines, const int32_t *
     of(kind, 1) of(kind, 2) of(kind, 3) of(kind, 4) of(kind, 5) of(kind, 6)
 #endif
 #define NAME(kind, rows) kind##_##rows,
+#define NAME_WEIGHER(kind, rows) weigh_##kind##_##rows,
 
-EACH_COUNT(DEFINE, INT8)
-EACH_COUNT(DEFINE, WIDE)
-multiplier *const FOR_ISA(int8_tiles)[] = {0, EACH_COUNT(NAME, INT8)};
 #if LANES == 16
-EACH_COUNT(DEFINE, BF16)
-multiplier *const FOR_ISA(bf16_tiles)[] = {0, EACH_COUNT(NAME, BF16)};
-multiplier *const FOR_ISA(wide_tiles)[] = {0, EACH_COUNT(NAME, WIDE)};
+#define OF_BF16 BF16
+EACH_COUNT(DEFINE, WIDE)
+multiplier *const FOR_LANES(wide_tiles)[] = {0, EACH_COUNT(NAME, WIDE)};
 #else
-multiplier *const FOR_ISA(bf16_tiles)[] = {0, EACH_COUNT(NAME, WIDE)};
+#define OF_BF16 WIDE
 #endif
+EACH_COUNT(DEFINE, OF_BF16)
+EACH_COUNT(DEFINE_WEIGHER, INT8)
+EACH_COUNT(DEFINE_WEIGHER, OF_BF16)
+multiplier *const FOR_LANES(bf16_tiles)[] = {0, EACH_COUNT(NAME, OF_BF16)};
+weigher *const FOR_LANES(int8_weights)[] = {0, EACH_COUNT(NAME_WEIGHER, INT8)};
+weigher *const FOR_LANES(bf16_weights)[] = {0, EACH_COUNT(NAME_WEIGHER, OF_BF16)};

@@ -153,8 +153,8 @@ static void attend(const model *m, const request *r, const float *qkv, int64_t m
             write_key((uint16_t *)(keys + at), r->start + i, key, m->head_dim);
             write_value(m, k + m->hidden, r->start + i, values + at);
         }
-        for (int64_t i = 0; i < num_blocks(rows); i++)
-            attend_head(m, &s, block_at(rows, i), head, keys + at, values + at, &memory,
+        for (int64_t i = 0; i < num_blocks(rows, MAX_ROWS); i++)
+            attend_head(m, &s, block_at(rows, MAX_ROWS, i), head, keys + at, values + at, &memory,
                         out + h * m->head_dim);
     }
 }

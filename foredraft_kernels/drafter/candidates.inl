@@ -165,8 +165,8 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
     _Alignas(64) uint16_t before[MAX_CANDIDATES * MAX_EDGE_RANK];
     _Alignas(64) float scores[MAX_ROWS * COLUMNS];
     multiplier *const *multiply = bf16_products();
-    for (int64_t i = 0; i < num_blocks(num_previous); i++) {
-        block b = block_at(num_previous, i);
+    for (int64_t i = 0; i < num_blocks(num_previous, MAX_ROWS); i++) {
+        block b = block_at(num_previous, MAX_ROWS, i);
         for (int64_t r = 0; r < b.rows; r++) {
             const uint16_t *from = m->edge_previous + previous[b.first + r] * rank;
             uint16_t *to = before + b.first * rank;
@@ -181,8 +181,8 @@ static void edge_scores(const model *m, const float *gate, const int64_t *previo
             const uint16_t *from = m->edge_next + following[c + i] * rank;
             for (int64_t u = 0; u < units; u++) memcpy(next + u * COLUMNS + i, from + 2 * u, 4);
         }
-        for (int64_t i = 0; i < num_blocks(num_previous); i++) {
-            block b = block_at(num_previous, i);
+        for (int64_t i = 0; i < num_blocks(num_previous, MAX_ROWS); i++) {
+            block b = block_at(num_previous, MAX_ROWS, i);
             const uint16_t *rows = before + b.first * rank;
             multiply[b.rows](rows, next, units, 0, 0, scores, 0);
             for (int64_t r = 0; r < b.rows; r++)

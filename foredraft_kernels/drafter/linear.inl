@@ -28,8 +28,8 @@ static void quantise(quantised *to, const float *x, int64_t rows, int64_t width,
                      float eps) {
     to->rows = rows;
     to->width = width;
-    for (int64_t i = 0; i < num_blocks(rows); i++) {
-        block b = block_at(rows, i);
+    for (int64_t i = 0; i < num_blocks(rows, MAX_WEIGHED); i++) {
+        block b = block_at(rows, MAX_WEIGHED, i);
         for (int64_t r = 0; r < b.rows; r++) {
             const float *from = x + (b.first + r) * width;
             signed_byte *bytes = to->bytes + b.first * width + r * BYTES;
@@ -76,14 +76,16 @@ INLINE void finish(const int32_t *sums, const quantised *x, block b, const float
  */
 static void apply(const linear *w, int64_t from, const quantised *x, enum epilogue epilogue,
                   float *out, int64_t stride) {
-    _Alignas(64) int32_t sums[MAX_ROWS * COLUMNS];
-    int64_t units = w->in / 4, count = num_blocks(x->rows);
+    _Alignas(64) int32_t sums[MAX_WEIGHED * COLUMNS];
+    int64_t units = w->in / 4, count = num_blocks(x->rows, MAX_WEIGHED);
+    if (!x->rows) return;
+    weigh_begin(block_at(x->rows, MAX_WEIGHED, 0).rows);
     for (int64_t n = from; n < w->out; n += COLUMNS) {
         const int32_t *weights = w->panels + n * units;
         float *column = out + (epilogue == GATE ? n / 2 : n);
         for (int64_t i = 0; i < count; i++) {
-            block b = block_at(x->rows, i);
-            FOR_ISA(int8_tiles)[b.rows](x->bytes + b.first * w->in, weights, units, 0, AHEAD, sums, 0);
+            block b = block_at(x->rows, MAX_WEIGHED, i);
+            WEIGH(int8, x->bytes + b.first * w->in, b.rows, weights, units / UNITS, sums);
             float *to = column + b.first * stride;
             switch (epilogue) {
                 case ADD: finish(sums, x, b, w->scales + n, ADD, to, stride); break;
@@ -92,4 +94,5 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
             }
         }
     }
+    weigh_end();
 }

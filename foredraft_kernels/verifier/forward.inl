@@ -73,16 +73,16 @@ static void normalize(void *context, part own, int64_t thread) {
     (void)thread;
     const forward *f = context;
     int64_t width = f->m->hidden;
-    for (int64_t i = 0; i < num_blocks(f->rows); i++) {
-        block b = block_at(f->rows, i);
+    for (int64_t i = 0; i < num_blocks(f->rows, MAX_WEIGHED); i++) {
+        block b = block_at(f->rows, MAX_WEIGHED, i);
         for (int64_t r = 0; r < b.rows; r++) {
             if (b.first + r < own.from || b.first + r >= own.to) continue;
             const float *from = f->x + (b.first + r) * width;
-            uint16_t *to = f->lines + b.first * width;
+            uint16_t *lines = f->lines + b.first * width;
             floats scale = all(1.0f / __builtin_sqrtf(mean_square(from, width) + f->m->eps));
             for (int64_t c = 0; c < width; c += LANES)
-                store_halves(to + at_line(b.rows, r, c),
-                             rounded(load(from + c) * scale) * load(f->norm + c));
+                store_in_line(lines, at_line(b.rows, r, c),
+                              rounded(load(from + c) * scale) * load(f->norm + c));
         }
     }
 }

@@ -4,7 +4,7 @@
 #include "common/layers.h"
 #include "common/team.h"
 #include "common/tiles.h"
-#include "rounding.h"
+#include "lines.h"
 #include "structs.h"
 
 /* What becomes of the sums of a block's rows in columns [n, n + COLUMNS), in fp32 rounded to bf16. */
@@ -23,10 +23,11 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
             else y[v] = rounded(y[v]);
         }
         if (epilogue == GATE) {
-            uint16_t *line = (uint16_t *)out + b.first * stride + at_line(b.rows, r, n / 2);
+            uint16_t *lines = (uint16_t *)out + b.first * stride;
             for (int v = 0; v < gated / LANES; v++) {
                 floats gate = rounded(silu(y[v]));
-                store_halves(line + v * LANES, gate * y[v + gated / LANES]);
+                store_in_line(lines, at_line(b.rows, r, n / 2 + v * LANES),
+                              gate * y[v + gated / LANES]);
             }
         }
         if (epilogue != ADD && epilogue != STORE) continue;
@@ -40,14 +41,14 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
 /* Compute the columns of some panels. stride is that of out's rows, of GATE their width. */
 static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue,
                   void *out, int64_t stride, part panels) {
-    _Alignas(64) float sums[MAX_ROWS * COLUMNS];
-    multiplier *const *multiply = bf16_products();
-    int64_t count = num_blocks(rows);
+    _Alignas(64) float sums[MAX_WEIGHED * COLUMNS];
+    int64_t count = num_blocks(rows, MAX_WEIGHED);
+    if (!rows) return;
+    weigh_begin(block_at(rows, MAX_WEIGHED, 0).rows);
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
         for (int64_t i = 0; i < count; i++) {
-            block b = block_at(rows, i);
-            multiply[b.rows](lines + b.first * w->in, w->panels + n * w->in, w->in / 2, 0, AHEAD,
-                             sums, 0);
+            block b = block_at(rows, MAX_WEIGHED, i);
+            WEIGH(bf16, lines + b.first * w->in, b.rows, w->panels + n * w->in, w->in / LINE, sums);
             switch (epilogue) {
                 case STORE: finish(w, sums, b, n, STORE, out, stride); break;
                 case STORE_BF16: finish(w, sums, b, n, STORE_BF16, out, stride); break;
@@ -56,16 +57,17 @@ static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
             }
         }
     }
+    weigh_end();
 }
 
 /* Lay rows [rows, width] out as the lines that `apply` reads. */
 static void lines_of(const uint16_t *x, int64_t rows, int64_t width, uint16_t *lines) {
-    for (int64_t i = 0; i < num_blocks(rows); i++) {
-        block b = block_at(rows, i);
+    for (int64_t i = 0; i < num_blocks(rows, MAX_WEIGHED); i++) {
+        block b = block_at(rows, MAX_WEIGHED, i);
         for (int64_t r = 0; r < b.rows; r++)
             for (int64_t c = 0; c < width; c += LINE)
-                memcpy(lines + b.first * width + at_line(b.rows, r, c),
-                       x + (b.first + r) * width + c, 2 * LINE);
+                copy_line(lines + b.first * width + at_line(b.rows, r, c),
+                          x + (b.first + r) * width + c);
     }
 }
 
@@ -86,7 +88,7 @@ static void product_part(void *context, part panels, int64_t thread) {
  * out. */
 EXPORTED int FOR_ISA(fd_linear)(const linear *w, const uint16_t *x, int64_t rows, float *out,
                        int64_t threads) {
-    uint16_t *lines = reserve(2 * rows * w->in);
+    uint16_t *lines = reserve(2 * (rows * w->in + LINE)); /* a row that AMX may read */
     if (!lines) return 1;
     lines_of(x, rows, w->in, lines);
     whole_product p = {w, lines, rows, out};

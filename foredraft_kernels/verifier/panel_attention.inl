@@ -210,8 +210,8 @@ static void attend_panels(const model *m, int64_t layer, const segment *segments
             int64_t stored = s->start + s->rows - 1;
             clear_values((uint16_t *)values_of(p, stored), stored % s->block + 1, D);
             int64_t queries = s->rows * group;
-            for (int64_t i = 0; i < num_blocks(queries); i++) {
-                block b = block_at(queries, i);
+            for (int64_t i = 0; i < num_blocks(queries, MAX_ROWS); i++) {
+                block b = block_at(queries, MAX_ROWS, i);
                 attend_block(m, p, m->layers[layer].out.panels, qkv, stride, h, b.first, b.rows,
                              out, memory);
             }

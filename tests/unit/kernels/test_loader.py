@@ -49,7 +49,7 @@ def test_an_instruction_set_is_the_best_or_the_one_asked_for():
     for products in ("bf16", "int8"):
         supported = loader.supported_isas(kernels, products)
         assert loader.choose_isa(kernels, products, "auto") == next(iter(supported), None)
-        for isa in ("avx512", "avx2"):
+        for isa in ("amx", "avx512", "avx2"):
             if isa in supported:
                 assert loader.choose_isa(kernels, products, isa) == isa
             else:

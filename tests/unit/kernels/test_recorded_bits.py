@@ -1,7 +1,7 @@
 """The kernels compute the bits that they computed when these digests were recorded.
 
 They are the same with each instruction set. A change of them is a change of the numerics: sessions
-could then not move between the verifiers of two versions.
+cannot move between the verifiers of two versions then, and forward.SUMS must get another name.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ KERNELS = load_kernels()
 ISAS = supported_isas(KERNELS, "bf16") if KERNELS else []
 pytestmark = pytest.mark.skipif(not ISAS, reason="the compiled forward does not run here")
 
-PRODUCTS = "cabe26eac2e903eea1bb6f7cb5cca6f1df1cc1d4199c0a1ae3708819acec2c61"
-# torch computes the rotary tables among the inputs.
+PRODUCTS = "ccf2d118fee30dc6143b6cd605c166a1db4ab5c80b1e2881087d8cff1c9c2d1c"
+# torch computes the rotary tables among the inputs. AMX has its own order of the weights.
 INPUTS = "61f35750cfece1cfcc66644a2cb3109e026931438b1d16bc385ca27212391469"
-LOGITS = "fc7e4c7120f7484a9ad2d3546d20345d13e558928f7c5ac4515c819193f9445f"
+AMX_INPUTS = "05dfe037a9c36c30b5f689ef7d2251c96dec13f4c5c2f2eb2fdc13467241b34a"
+LOGITS = "ef87e2d1293961755678ddbaf7c63c2efe0d860d764c7c8bb0b33c76fe9b0103"
 
 
 def all_in_one(cases: Iterator[recorded.Case]) -> str:
@@ -38,6 +39,7 @@ def test_logits_of_prompts_drafts_and_trees(isa, tmp_path):
     recorded.write_grouped(tmp_path)
     model = recorded.verifier(isa, tmp_path, threads=2)
     assert isinstance(model.passes, NativeForward)
-    if recorded.digest(model.passes._weights._arena.filled) != INPUTS:
+    inputs = AMX_INPUTS if isa == "amx" else INPUTS
+    if recorded.digest(model.passes._weights._arena.filled) != inputs:
         pytest.skip("torch computes other rotary tables here")
     assert all_in_one(recorded.passes(model, recorded.GROUPED["vocab_size"])) == LOGITS

@@ -25,6 +25,9 @@ from verifier_service.models.paged import Flat
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+SUMS = "halves of a line"
+"""The order of the compiled sums (foredraft_kernels/README.md): another one gives other tokens."""
+
 _LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
 
 

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from foredraft_kernels.memory import Arena, gate_interleaved
+from foredraft_kernels.memory import Arena, gate_interleaved, in_lines
 from foredraft_kernels.structs import COLUMNS, LINE, VerifierLayer, VerifierLinear, VerifierModel
 
 
-def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -> VerifierLinear:
+def pack(
+    arena: Arena, isa: str, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> VerifierLinear:
     """Return bf16 weight [out, in] and bias [out] packed; out is filled with zeros up to COLUMNS.
 
     Raise ValueError where in is not a multiple of LINE.
@@ -22,7 +24,7 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
     if width % LINE:
         raise ValueError(f"a linear layer of {width} inputs cannot be packed")
     filler = -out % COLUMNS
-    filled = torch.nn.functional.pad(weight.detach(), (0, 0, 0, filler))
+    filled = torch.nn.functional.pad(in_lines(weight.detach(), isa), (0, 0, 0, filler))
     panels = filled.view(-1, COLUMNS, width // 2, 2).transpose(1, 2)
     at = arena.put(panels.view(torch.int16).numpy())
     biases = None if bias is None else arena.put(_fp32(torch.nn.functional.pad(bias, (0, filler))))
@@ -30,12 +32,12 @@ def pack(arena: Arena, weight: torch.Tensor, bias: torch.Tensor | None = None) -
 
 
 class NativeWeights:
-    """The packed weights of a transformers Llama-shaped model, whose layers lose their own.
+    """A transformers Llama-shaped model's weights, packed for an ISA; its layers lose their own.
 
     `address` is that of C's model, valid as long as this lives.
     """
 
-    def __init__(self, model: Any, head_dim: int) -> None:
+    def __init__(self, model: Any, head_dim: int, isa: str) -> None:
         base, config = model.model, model.config
         numbers = sum(p.numel() for p in model.parameters()) + model.lm_head.weight.numel()
         self._embedding = base.embed_tokens.weight.detach().contiguous()
@@ -44,7 +46,7 @@ class NativeWeights:
         arena = self._arena = Arena(2 * numbers + 8 * cos.numel() + (4 << 20))
         self._layers = (VerifierLayer * len(base.layers))()
         for to, layer in zip(self._layers, base.layers, strict=True):
-            _pack_layer(arena, to, layer)
+            _pack_layer(arena, isa, to, layer)
             layer.to("meta")
         self.vocabulary, self.hidden = self._embedding.shape
         self.positions = cos.shape[0]
@@ -60,7 +62,7 @@ class NativeWeights:
             eps=base.norm.variance_epsilon,
             scale=head_dim**-0.5,
             layers=self._layers,
-            head=pack(arena, model.lm_head.weight),
+            head=pack(arena, isa, model.lm_head.weight),
             embedding=self._embedding.data_ptr(),
             cos=arena.put(_fp32(cos)),
             sin=arena.put(_fp32(sin)),
@@ -70,16 +72,16 @@ class NativeWeights:
         self.address = ctypes.addressof(self._struct)
 
 
-def _pack_layer(arena: Arena, to: VerifierLayer, layer: Any) -> None:
+def _pack_layer(arena: Arena, isa: str, to: VerifierLayer, layer: Any) -> None:
     attention, mlp = layer.self_attn, layer.mlp
     to.attention_norm = arena.put(_fp32(layer.input_layernorm.weight))
-    to.qkv = pack(arena, *_side_by_side(attention.q_proj, attention.k_proj, attention.v_proj))
-    to.out = pack(arena, *_side_by_side(attention.o_proj))
+    to.qkv = pack(arena, isa, *_side_by_side(attention.q_proj, attention.k_proj, attention.v_proj))
+    to.out = pack(arena, isa, *_side_by_side(attention.o_proj))
     to.mlp_norm = arena.put(_fp32(layer.post_attention_layernorm.weight))
     weight, bias = _side_by_side(mlp.gate_proj, mlp.up_proj)
     mixed = None if bias is None else gate_interleaved(bias)
-    to.gate_up = pack(arena, gate_interleaved(weight), mixed)
-    to.down = pack(arena, *_side_by_side(mlp.down_proj))
+    to.gate_up = pack(arena, isa, gate_interleaved(weight), mixed)
+    to.down = pack(arena, isa, *_side_by_side(mlp.down_proj))
 
 
 def _side_by_side(*layers: torch.nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
