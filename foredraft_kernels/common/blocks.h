@@ -16,7 +16,7 @@
 #endif
 
 #if defined(FOREDRAFT_AMX)
-#define MAX_WEIGHED 16 /* rows that one panel of weights is multiplied with */
+#define MAX_WEIGHED 32 /* rows that a panel of weights is multiplied with at once */
 #else
 #define MAX_WEIGHED MAX_ROWS
 #endif

@@ -38,25 +38,26 @@ INLINE multiplier *const *bf16_products(void) {
     return FOR_LANES(bf16_tiles);
 }
 
-/* Multiply blocks of rows with panels of weights between `begin` and `end`, which take the largest
- * block's rows. AMX may read a row more than a block has, and writes to sums of MAX_WEIGHED rows. */
+/* Multiply blocks of rows with panels of weights, between `begin` and `end`; `most` are the rows of
+ * the largest block. AMX may read a row more than a block has, and writes sums of `most` rows. */
 #if defined(FOREDRAFT_AMX)
 
-void amx_begin(int64_t rows);
+typedef void amx_weigher(const void *lines, int64_t rows, int64_t most, const void *panel,
+                         int64_t count, void *sums);
+amx_weigher amx_weigh_int8, amx_weigh_bf16;
+void amx_begin(int64_t most);
 void amx_end(void);
-void amx_weigh_int8(const void *lines, int64_t rows, const void *panel, int64_t count, void *sums);
-void amx_weigh_bf16(const void *lines, int64_t rows, const void *panel, int64_t count, void *sums);
 
-INLINE void weigh_begin(int64_t rows) { amx_begin(rows); }
-INLINE void weigh_end(void) { amx_end(); }
-#define WEIGH(kind, lines, rows, panel, count, sums)                                               \
-    amx_weigh_##kind(lines, rows, panel, count, sums)
+#define WEIGH_BEGIN(most) amx_begin(most)
+#define WEIGH_END() amx_end()
+#define WEIGH(kind, lines, rows, most, panel, count, sums)                                         \
+    amx_weigh_##kind(lines, rows, most, panel, count, sums)
 
 #else
 
-INLINE void weigh_begin(int64_t rows) { (void)rows; }
-INLINE void weigh_end(void) {}
-#define WEIGH(kind, lines, rows, panel, count, sums)                                               \
+#define WEIGH_BEGIN(most) (void)(most)
+#define WEIGH_END()
+#define WEIGH(kind, lines, rows, most, panel, count, sums)                                         \
     FOR_LANES(kind##_weights)[rows](lines, panel, count, sums)
 
 #endif

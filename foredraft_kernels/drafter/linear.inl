@@ -77,15 +77,16 @@ INLINE void finish(const int32_t *sums, const quantised *x, block b, const float
 static void apply(const linear *w, int64_t from, const quantised *x, enum epilogue epilogue,
                   float *out, int64_t stride) {
     _Alignas(64) int32_t sums[MAX_WEIGHED * COLUMNS];
-    int64_t units = w->in / 4, count = num_blocks(x->rows, MAX_WEIGHED);
     if (!x->rows) return;
-    weigh_begin(block_at(x->rows, MAX_WEIGHED, 0).rows);
+    int64_t units = w->in / 4, count = num_blocks(x->rows, MAX_WEIGHED);
+    int64_t most = block_at(x->rows, MAX_WEIGHED, 0).rows;
+    WEIGH_BEGIN(most);
     for (int64_t n = from; n < w->out; n += COLUMNS) {
         const int32_t *weights = w->panels + n * units;
         float *column = out + (epilogue == GATE ? n / 2 : n);
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(x->rows, MAX_WEIGHED, i);
-            WEIGH(int8, x->bytes + b.first * w->in, b.rows, weights, units / UNITS, sums);
+            WEIGH(int8, x->bytes + b.first * w->in, b.rows, most, weights, units / UNITS, sums);
             float *to = column + b.first * stride;
             switch (epilogue) {
                 case ADD: finish(sums, x, b, w->scales + n, ADD, to, stride); break;
@@ -94,5 +95,5 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
             }
         }
     }
-    weigh_end();
+    WEIGH_END();
 }

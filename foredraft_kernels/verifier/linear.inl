@@ -42,13 +42,14 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
 static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue,
                   void *out, int64_t stride, part panels) {
     _Alignas(64) float sums[MAX_WEIGHED * COLUMNS];
-    int64_t count = num_blocks(rows, MAX_WEIGHED);
     if (!rows) return;
-    weigh_begin(block_at(rows, MAX_WEIGHED, 0).rows);
+    int64_t count = num_blocks(rows, MAX_WEIGHED), most = block_at(rows, MAX_WEIGHED, 0).rows;
+    WEIGH_BEGIN(most);
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(rows, MAX_WEIGHED, i);
-            WEIGH(bf16, lines + b.first * w->in, b.rows, w->panels + n * w->in, w->in / LINE, sums);
+            WEIGH(bf16, lines + b.first * w->in, b.rows, most, w->panels + n * w->in, w->in / LINE,
+                  sums);
             switch (epilogue) {
                 case STORE: finish(w, sums, b, n, STORE, out, stride); break;
                 case STORE_BF16: finish(w, sums, b, n, STORE_BF16, out, stride); break;
@@ -57,7 +58,7 @@ static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
             }
         }
     }
-    weigh_end();
+    WEIGH_END();
 }
 
 /* Lay rows [rows, width] out as the lines that `apply` reads. */
