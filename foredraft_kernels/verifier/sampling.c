@@ -14,6 +14,34 @@
 
 INLINE double gumbel(uint64_t h) { return -log(-log((h + 0.5) / TWO_52)); }
 
+/* What gumbel(h) is below, without a logarithm: -log(1 - u), with 1 - u rounded down to a power of 2. */
+INLINE double gumbel_bound(uint64_t h) {
+    const double log_2 = 0.6931471805599453;
+    uint64_t twice = (((uint64_t)1 << HASH_BITS) - h) * 2 - 1; /* (1 - u) 2^53 */
+    return log_2 * (HASH_BITS + 1 - (63 - __builtin_clzll(twice)));
+}
+
+/* A bit for each of n <= CHUNK numbers that is at least `least`. */
+#define DEFINE_BITS(name, number)                                                                  \
+    INLINE uint64_t name(const number *x, int64_t n, number least) {                               \
+        uint64_t bits = 0;                                                                         \
+        if (n == CHUNK)                                                                            \
+            for (int64_t i = 0; i < CHUNK; i++) bits |= (uint64_t)(x[i] >= least) << i;            \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++) bits |= (uint64_t)(x[i] >= least) << i;                \
+        return bits;                                                                               \
+    }
+DEFINE_BITS(floats_from, float)
+DEFINE_BITS(doubles_from, double)
+DEFINE_BITS(hashes_from, uint64_t)
+
+/* Take the lowest of the bits that are set. */
+INLINE int64_t next_of(uint64_t *bits) {
+    int64_t i = __builtin_ctzll(*bits);
+    *bits &= *bits - 1;
+    return i;
+}
+
 typedef struct {
     double best, second;
     int64_t token;
@@ -29,6 +57,11 @@ INLINE void enter(winner *w, double score, int64_t token) {
     }
 }
 
+/* Enter a token with its noise, unless that cannot matter. */
+INLINE void try(winner *w, double z, uint64_t h, int64_t token) {
+    if (z + gumbel_bound(h) > w->second) enter(w, z + gumbel(h), token);
+}
+
 /* What a row's tokens have before the noise: z, or (logits - most) / temperature. Few of the latter
  * are ever looked at. */
 typedef struct {
@@ -41,14 +74,9 @@ INLINE double at(row x, int64_t v) {
     return x.z ? x.z[v] : (x.logits[v] - x.most) / x.temperature;
 }
 
-/* Whether some of n tokens may have -head or more: bar is a logit a little below. */
-INLINE int64_t any_at_head(row x, int64_t v, int64_t n, double head, float bar) {
-    int64_t any = 0;
-    if (x.z)
-        for (int64_t i = 0; i < n; i++) any |= x.z[v + i] >= -head;
-    else
-        for (int64_t i = 0; i < n; i++) any |= x.logits[v + i] >= bar;
-    return any;
+/* Those of n tokens that may have -head or more: bar is a logit a little below. */
+INLINE uint64_t at_head(row x, int64_t v, int64_t n, double head, float bar) {
+    return x.z ? doubles_from(x.z + v, n, -head) : floats_from(x.logits + v, n, bar);
 }
 
 INLINE int64_t draw(row x, int64_t vocabulary, uint64_t key, double head, double *lead) {
@@ -57,20 +85,22 @@ INLINE int64_t draw(row x, int64_t vocabulary, uint64_t key, double head, double
     float bar = (float)(x.most - below - 1e-6 * (fabs(x.most) + below));
     for (int64_t v = 0; v < vocabulary; v += CHUNK) {
         int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
-        int64_t any = any_at_head(x, v, n, head, bar);
-        for (int64_t i = 0; any && i < n; i++)
-            if (at(x, v + i) >= -head) enter(&w, at(x, v + i) + gumbel(hash(key, v + i)), v + i);
+        for (uint64_t bits = at_head(x, v, n, head, bar); bits;) {
+            int64_t token = v + next_of(&bits);
+            if (at(x, token) >= -head) try(&w, at(x, token), hash(key, token), token);
+        }
     }
     double u = exp(-exp(-(w.best + head - 1e-6)));
     double least = floor(u * TWO_52) - 2;
     uint64_t bound = least > 0 ? (uint64_t)least : 0;
     for (int64_t v = 0; v < vocabulary; v += CHUNK) {
-        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
         uint64_t h[CHUNK];
         for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
-        for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
-        for (int64_t i = 0; any && i < n; i++)
-            if (h[i] >= bound && at(x, v + i) < -head) enter(&w, at(x, v + i) + gumbel(h[i]), v + i);
+        for (uint64_t bits = hashes_from(h, n, bound); bits;) {
+            int64_t i = next_of(&bits);
+            if (at(x, v + i) < -head) try(&w, at(x, v + i), h[i], v + i);
+        }
     }
     *lead = w.best - w.second;
     return w.token;
@@ -172,6 +202,11 @@ INLINE void put(guess *best, int64_t count, double score, int64_t token) {
     best[at].token = token;
 }
 
+/* The same with its noise, unless that cannot matter. */
+INLINE void put_noisy(guess *best, int64_t count, double z, uint64_t h, int64_t token) {
+    if (z + gumbel_bound(h) > best[count - 1].score) put(best, count, z + gumbel(h), token);
+}
+
 /* As in `draw`, only tokens that could be among the likeliest get noise. */
 INLINE void guess_row(const float *logits, int64_t vocabulary, uint64_t key, double temperature,
                       double head, guess *best, int64_t count, int64_t *tokens) {
@@ -179,27 +214,27 @@ INLINE void guess_row(const float *logits, int64_t vocabulary, uint64_t key, dou
     int64_t top = largest(logits, vocabulary);
     double most = top < 0 ? 0 : logits[top], least = most - head * temperature;
     for (int64_t v = 0; top >= 0 && v < vocabulary; v += CHUNK) {
-        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
         float bar = temperature > 0 ? (float)least : (float)best[count - 1].score;
-        for (int64_t i = 0; i < n; i++) any |= logits[v + i] >= bar;
-        for (int64_t i = 0; any && i < n; i++) {
-            if (!(logits[v + i] >= bar)) continue;
-            double score = logits[v + i];
-            if (temperature > 0) score = (score - most) / temperature + gumbel(hash(key, v + i));
-            put(best, count, score, v + i);
+        for (uint64_t bits = floats_from(logits + v, n, bar); bits;) {
+            int64_t token = v + next_of(&bits);
+            if (temperature > 0)
+                put_noisy(best, count, (logits[token] - most) / temperature, hash(key, token), token);
+            else put(best, count, logits[token], token);
         }
     }
     double last = best[count - 1].score;
     double u = isinf(last) ? 0 : exp(-exp(-(last + head)));
     uint64_t bound = (uint64_t)(u * TWO_52);
     for (int64_t v = 0; top >= 0 && temperature > 0 && v < vocabulary; v += CHUNK) {
-        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK, any = 0;
+        int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
         uint64_t h[CHUNK];
         for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
-        for (int64_t i = 0; i < n; i++) any |= h[i] >= bound;
-        for (int64_t i = 0; any && i < n; i++)
-            if (h[i] >= bound && logits[v + i] < (float)least)
-                put(best, count, (logits[v + i] - most) / temperature + gumbel(h[i]), v + i);
+        for (uint64_t bits = hashes_from(h, n, bound); bits;) {
+            int64_t i = next_of(&bits);
+            if (logits[v + i] < (float)least)
+                put_noisy(best, count, (logits[v + i] - most) / temperature, h[i], v + i);
+        }
     }
     for (int64_t i = 0; i < count; i++) tokens[i] = best[i].token;
 }
