@@ -4,8 +4,13 @@
 #include "common/blocks.h"
 
 /* Panels of weights lie in the order of reading, so what comes next is known beyond the end of one:
- * fetching this far ahead reads them at the speed of memory. */
-#define AHEAD (16 << 10) /* bytes */
+ * fetching this far ahead, in bytes, reads them at the speed of memory. Further, what AMX's larger
+ * blocks still read is driven out. */
+#if defined(FOREDRAFT_AMX)
+#define AHEAD (8 << 10)
+#else
+#define AHEAD (16 << 10)
+#endif
 
 /* A unit of a row: 2 bf16, or 4 bytes, of which AVX2 multiplies pairs of 16 bits: in a unit, bytes 0
  * and 2, then 1 and 3. Its own products of bytes saturate. */
@@ -22,9 +27,9 @@ typedef int16_t signed_byte;
 typedef void multiplier(const void *lines, const void *panel, int64_t units, int64_t skip,
                         int64_t ahead, void *sums, int more);
 
-/* The same for a panel of weights, `count` whole lines without gaps: bf16, or signed bytes of lines
- * with unsigned ones of the panel, to int32. The sums of bf16 are those of README.md's halves. */
-typedef void weigher(const void *lines, const void *panel, int64_t count, void *sums);
+/* The same for a panel of weights or of keys, `count` whole lines without gaps: bf16, or signed bytes of
+ * lines with unsigned ones of the panel, to int32. The sums of bf16 are those of README.md's halves. */
+typedef void weigher(const void *lines, const void *panel, int64_t count, int64_t ahead, void *sums);
 
 /* By the number of rows, up to MAX_ROWS; the wide ones, with the same bits, for a CPU with AVX-512 but
  * no bf16. */
@@ -43,21 +48,21 @@ INLINE multiplier *const *bf16_products(void) {
 #if defined(FOREDRAFT_AMX)
 
 typedef void amx_weigher(const void *lines, int64_t rows, int64_t most, const void *panel,
-                         int64_t count, void *sums);
+                         int64_t count, int64_t ahead, void *sums);
 amx_weigher amx_weigh_int8, amx_weigh_bf16;
 void amx_begin(int64_t most);
 void amx_end(void);
 
 #define WEIGH_BEGIN(most) amx_begin(most)
 #define WEIGH_END() amx_end()
-#define WEIGH(kind, lines, rows, most, panel, count, sums)                                         \
-    amx_weigh_##kind(lines, rows, most, panel, count, sums)
+#define WEIGH(kind, lines, rows, most, panel, count, ahead, sums)                                  \
+    amx_weigh_##kind(lines, rows, most, panel, count, ahead, sums)
 
 #else
 
 #define WEIGH_BEGIN(most) (void)(most)
 #define WEIGH_END()
-#define WEIGH(kind, lines, rows, most, panel, count, sums)                                         \
-    FOR_LANES(kind##_weights)[rows](lines, panel, count, sums)
+#define WEIGH(kind, lines, rows, most, panel, count, ahead, sums)                                  \
+    FOR_LANES(kind##_weights)[rows](lines, panel, count, ahead, sums)
 
 #endif

@@ -90,23 +90,24 @@ INLINE void multiply(const enum kind kind, const int32_t *lines, const int32_t *
 }
 
 /* Bytes: summed exactly, in any order. */
-INLINE void weigh_bytes(const int32_t *lines, const int32_t *panel, int64_t count, int32_t *sums,
+INLINE void weigh_bytes(const int32_t *lines, const int32_t *panel, int64_t count, int64_t ahead, int32_t *sums,
                         const int rows, const int wide) {
     ints s[MAX_ROWS][PIECES];
     EACH(r, rows) EACH(v, wide) s[r][v] = all_ints(0);
     for (; count > 0; count--, lines += rows * EACH_UNIT(INT8) * UNITS, panel += UNITS * COLUMNS)
         for (int64_t u = 0; u < UNITS; u++)
-            add_unit(INT8, s, lines, panel, u, AHEAD, rows, wide);
+            add_unit(INT8, s, lines, panel, u, ahead, rows, wide);
     EACH(r, rows) EACH(v, wide) store_ints(sums + r * COLUMNS + v * LANES, s[r][v]);
 }
 
 /* The sums of a line's half, from zero. */
 INLINE void half_sums(const enum kind kind, ints (*s)[PIECES], const int32_t *line,
-                      const int32_t *panel, const int half, const int rows, const int wide) {
+                      const int32_t *panel, const int half, int64_t ahead, const int rows,
+                      const int wide) {
     EACH(r, rows) EACH(v, wide) s[r][v] = all_ints(0);
     /* In a loop the compiler would copy every sum for every unit; without one, fetch all units first. */
     EACH(u, UNITS / 2) {
-        add_unit(kind, s, line, panel, half * (UNITS / 2) + u, AHEAD, rows, wide);
+        add_unit(kind, s, line, panel, half * (UNITS / 2) + u, ahead, rows, wide);
         IN_ORDER();
     }
 }
@@ -114,14 +115,14 @@ INLINE void half_sums(const enum kind kind, ints (*s)[PIECES], const int32_t *li
 /* bf16: a line's halves are summed each from zero, and what they add up to is added to the sum, the
  * order of AMX. */
 INLINE void weigh_halves(const enum kind kind, const int32_t *lines, const int32_t *panel,
-                         int64_t count, int32_t *sums, const int rows, const int wide) {
+                         int64_t count, int64_t ahead, int32_t *sums, const int rows, const int wide) {
     ints s[MAX_ROWS][PIECES];
     _Alignas(64) float firsts[MAX_ROWS * COLUMNS], totals[MAX_ROWS * COLUMNS];
     EACH(r, rows) EACH(v, wide) store(totals + r * COLUMNS + v * LANES, zeros());
     for (; count > 0; count--, lines += rows * UNITS, panel += UNITS * COLUMNS) {
-        half_sums(kind, s, lines, panel, 0, rows, wide);
+        half_sums(kind, s, lines, panel, 0, ahead, rows, wide);
         EACH(r, rows) EACH(v, wide) store(firsts + r * COLUMNS + v * LANES, as_floats(s[r][v]));
-        half_sums(kind, s, lines, panel, 1, rows, wide);
+        half_sums(kind, s, lines, panel, 1, ahead, rows, wide);
         EACH(r, rows) EACH(v, wide) {
             int at = r * COLUMNS + v * LANES;
             store(totals + at, load(totals + at) + (load(firsts + at) + as_floats(s[r][v])));
@@ -132,9 +133,9 @@ INLINE void weigh_halves(const enum kind kind, const int32_t *lines, const int32
 }
 
 INLINE void weigh(const enum kind kind, const int32_t *lines, const int32_t *panel, int64_t count,
-                  int32_t *sums, const int rows, const int wide) {
-    if (kind == INT8) weigh_bytes(lines, panel, count, sums, rows, wide);
-    else weigh_halves(kind, lines, panel, count, sums, rows, wide);
+                  int64_t ahead, int32_t *sums, const int rows, const int wide) {
+    if (kind == INT8) weigh_bytes(lines, panel, count, ahead, sums, rows, wide);
+    else weigh_halves(kind, lines, panel, count, ahead, sums, rows, wide);
 }
 
 /* As many vectors at once as there are registers for the sums of. */
@@ -148,9 +149,9 @@ INLINE void weigh(const enum kind kind, const int32_t *lines, const int32_t *pan
     }
 #define DEFINE_WEIGHER(kind, rows)                                                                 \
     static void weigh_##kind##_##rows(const void *lines, const void *panel, int64_t count,          \
-                                      void *sums) {                                                 \
+                                      int64_t ahead, void *sums) {                                  \
         for (int v = 0; v < PIECES; v += WIDTH(rows))                                              \
-            weigh(kind, lines, (const int32_t *)panel + v * LANES, count,                           \
+            weigh(kind, lines, (const int32_t *)panel + v * LANES, count, ahead,                    \
                   (int32_t *)sums + v * LANES, rows, WIDTH(rows));                                  \
     }
 #if LANES == 16

@@ -10,7 +10,6 @@
 
 #pragma GCC target("amx-tile,amx-int8,amx-bf16")
 
-#define FETCHED (8 << 10) /* bytes ahead in a panel; further, they drive out what a block still reads */
 #define ROW 64           /* bytes of a tile's row, or of a line's row */
 #define TILE_ROWS 16
 #define PANEL_LINE (TILE_ROWS * 2 * ROW) /* bytes of a panel for a line: 16 units of 32 columns */
@@ -32,8 +31,14 @@
  * hold all. */
 static int64_t upper_rows(int64_t most) { return most <= TILE_ROWS ? most : (most + 1) / 2; }
 
-/* Tiles of the calling thread hold blocks of up to `most` rows until amx_end. */
+/* The rows that the calling thread's tiles are for, 0 for none: to set them up takes as long as some
+ * products. */
+static _Thread_local int64_t begun;
+
+/* Tiles of the calling thread hold blocks of up to `most` rows until amx_end, or until the next begin. */
 void amx_begin(int64_t most) {
+    if (most == begun) return;
+    begun = most;
     struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
@@ -50,21 +55,24 @@ void amx_begin(int64_t most) {
 }
 
 /* What a thread's tiles hold is saved at each switch of contexts, unless it is released. */
-void amx_end(void) { _tile_release(); }
+void amx_end(void) {
+    begun = 0;
+    _tile_release();
+}
 
-#define FETCH(panel)                                                                               \
-    for (int at = 0; at < PANEL_LINE; at += ROW) _mm_prefetch((panel) + FETCHED + at, _MM_HINT_T0)
+#define FETCH(next)                                                                                \
+    for (int at = 0; at < PANEL_LINE; at += ROW) _mm_prefetch((next) + at, _MM_HINT_T0)
 
 #define DEFINE(kind, add_products)                                                                 \
-    void amx_weigh_##kind(const void *lines, int64_t rows, int64_t most, const void *panel,         \
-                          int64_t count, void *sums) {                                             \
+    void amx_weigh_##kind(const void *lines, int64_t rows, int64_t most, const void *panel,        \
+                          int64_t count, int64_t ahead, void *sums) {                              \
         const char *upper = lines, *left = panel;                                                  \
         char *out = sums;                                                                          \
         _tile_zero(UPPER_LEFT);                                                                    \
         _tile_zero(UPPER_RIGHT);                                                                   \
         if (most <= TILE_ROWS) {                                                                   \
             for (; count > 0; count--, upper += rows * ROW, left += PANEL_LINE) {                  \
-                FETCH(left);                                                                       \
+                FETCH(left + ahead);                                                               \
                 _tile_loadd(UPPER, upper, ROW);                                                    \
                 _tile_loadd(LEFT, left, 2 * ROW);                                                  \
                 add_products(UPPER_LEFT, UPPER, LEFT);                                             \
@@ -76,7 +84,7 @@ void amx_end(void) { _tile_release(); }
             _tile_zero(LOWER_LEFT);                                                                \
             _tile_zero(LOWER_RIGHT);                                                               \
             for (; count > 0; count--, upper += rows * ROW, left += PANEL_LINE) {                  \
-                FETCH(left);                                                                       \
+                FETCH(left + ahead);                                                               \
                 _tile_loadd(UPPER, upper, ROW);                                                    \
                 _tile_loadd(LEFT, left, 2 * ROW);                                                  \
                 add_products(UPPER_LEFT, UPPER, LEFT);                                             \

@@ -86,7 +86,8 @@ static void apply(const linear *w, int64_t from, const quantised *x, enum epilog
         float *column = out + (epilogue == GATE ? n / 2 : n);
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(x->rows, MAX_WEIGHED, i);
-            WEIGH(int8, x->bytes + b.first * w->in, b.rows, most, weights, units / UNITS, sums);
+            WEIGH(int8, x->bytes + b.first * w->in, b.rows, most, weights, units / UNITS, AHEAD,
+                  sums);
             float *to = column + b.first * stride;
             switch (epilogue) {
                 case ADD: finish(sums, x, b, w->scales + n, ADD, to, stride); break;

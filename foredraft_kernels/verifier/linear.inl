@@ -49,7 +49,7 @@ static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epi
         for (int64_t i = 0; i < count; i++) {
             block b = block_at(rows, MAX_WEIGHED, i);
             WEIGH(bf16, lines + b.first * w->in, b.rows, most, w->panels + n * w->in, w->in / LINE,
-                  sums);
+                  AHEAD, sums);
             switch (epilogue) {
                 case STORE: finish(w, sums, b, n, STORE, out, stride); break;
                 case STORE_BF16: finish(w, sums, b, n, STORE_BF16, out, stride); break;

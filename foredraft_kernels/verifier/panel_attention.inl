@@ -115,7 +115,7 @@ static const void *after_values(place p, int64_t row, const void *last) {
 /* Queries [from, from + n) of one KV head of one segment; query i is row i / group, head i % group. */
 INLINE void attend_block(const model *m, place p, const void *last_read, const uint16_t *qkv,
                                 int64_t stride, int64_t kv_head, int64_t from, int64_t n,
-                                uint16_t *out, memory memory) {
+                                int64_t most, uint16_t *out, memory memory) {
     const segment *s = p.s;
     int64_t D = m->head_dim, group = m->heads / m->kv_heads, root = tree_start(s);
     int64_t last = keys_end(s, (from + n - 1) / group);
@@ -129,14 +129,14 @@ INLINE void attend_block(const model *m, place p, const void *last_read, const u
         limit[i] = keys_seen(s, row);
         rotate(rotated, qkv + (s->first + row) * stride + head * D, m, position_of(s, row), D);
         for (int64_t d = 0; d < D; d += LINE)
-            memcpy(memory.queries + at_line(n, i, d), rotated + d, 2 * LINE);
+            copy_line(memory.queries + at_line(n, i, d), rotated + d);
     }
     multiplier *multiply = bf16_products()[n];
     for (int64_t t = 0; t < padded; t += s->block) {
         const uint16_t *keys = keys_of(p, t);
         for (int64_t j = 0; j < s->block && t + j < padded; j += COLUMNS)
-            multiply(memory.queries, keys + j * D, D / 2, 0, s->values - s->keys,
-                     memory.scores + (t + j) * n, 0);
+            WEIGH(bf16, memory.queries, n, most, keys + j * D, D / LINE, s->values - s->keys,
+                  memory.scores + (t + j) * n);
     }
     for (int64_t i = 0; i < n; i++) {
         int64_t depth = limit[i] - root;
@@ -191,7 +191,7 @@ static void attend_panels(const model *m, int64_t layer, const segment *segments
     memory.scores = (float *)(bytes + 2 * MAX_ROWS * MAX_HEAD_DIM);
     memory.weights = (uint16_t *)(memory.scores + MAX_ROWS * keys_most);
     memory.branch = (int32_t *)(memory.weights + MAX_ROWS * keys_most);
-    uint16_t key[MAX_HEAD_DIM];
+    uint16_t key[MAX_HEAD_DIM], in_lines[MAX_HEAD_DIM];
     const segment *end = segments + count;
     for (int64_t h = heads.from; h < heads.to; h++) {
         for (const segment *s = segments; s < end; s++) {
@@ -203,20 +203,23 @@ static void attend_panels(const model *m, int64_t layer, const segment *segments
                 const uint16_t *k = qkv + (s->first + row) * stride + (m->heads + h) * D;
                 int64_t stored = s->start + row;
                 rotate(key, k, m, position_of(s, row), D);
-                write_key((uint16_t *)keys_of(p, stored), stored % s->block, key, D);
+                for (int64_t d = 0; d < D; d += LINE) copy_line(in_lines + d, key + d);
+                write_key((uint16_t *)keys_of(p, stored), stored % s->block, in_lines, D);
                 write_values((uint16_t *)values_of(p, stored), stored % s->block,
                              k + m->kv_heads * D, D);
             }
             int64_t stored = s->start + s->rows - 1;
             clear_values((uint16_t *)values_of(p, stored), stored % s->block + 1, D);
-            int64_t queries = s->rows * group;
+            int64_t queries = s->rows * group, most = block_at(queries, MAX_ROWS, 0).rows;
+            WEIGH_BEGIN(most);
             for (int64_t i = 0; i < num_blocks(queries, MAX_ROWS); i++) {
                 block b = block_at(queries, MAX_ROWS, i);
                 attend_block(m, p, m->layers[layer].out.panels, qkv, stride, h, b.first, b.rows,
-                             out, memory);
+                             most, out, memory);
             }
         }
     }
+    WEIGH_END();
 }
 
 /* Move row start + rows[i] of keys and values, in `layers` layers of `heads` heads, to start + i; rows
