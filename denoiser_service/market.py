@@ -5,11 +5,13 @@ in the order of their chance for each second that they add, as long as the call'
 each second rise: by the verifier's price of draft tokens, with steps for tokens and a state's slots
 for rows. The time beside calls does not count: unlike a verifier's, it grows with the steps. Making
 drafts takes time, too, so none are made where the surest token's chance would not pay for that as
-well. Even to look takes time: where nothing was bought for a while, nobody looks for as long.
+well. Even to look takes time: where what was bought did not save that, nobody looks for a while.
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from denoiser_service.session import Session
@@ -20,9 +22,37 @@ Sessions = Mapping[int, Session]
 
 # How fast the time that a session's drafts take is followed.
 _DRAFT_SHARE = 0.1
-# After so many calls for which nothing was bought the market rests for as many calls; if nothing is
-# bought then either, for twice as many, at most so many.
-_PATIENCE, _LONGEST_REST = 8, 32
+# After so many calls whose drafts did not pay the market rests for as many calls. It then tries again
+# for a few; if they do not pay either, it rests for twice as many, at most so many.
+_PATIENCE, _TRIAL, _LONGEST_REST = 8, 2, 64
+
+
+class Rests:
+    """When nobody looks at drafts, because those of the last calls did not pay for the looking."""
+
+    def __init__(self) -> None:
+        self._looked, self._saved_s = 0, 0.0
+        self._patience = _PATIENCE
+        self._left, self._next = 0, _PATIENCE
+
+    def take(self) -> bool:
+        """Return whether this call is one of a rest."""
+        resting = self._left > 0
+        self._left -= resting
+        return resting
+
+    def looked(self, saved_s: float) -> None:
+        """Learn what a call's drafts are expected to save, less the time of looking."""
+        self._looked += 1
+        self._saved_s += saved_s
+        if self._looked < self._patience:
+            return
+        if self._saved_s > 0:
+            self._patience = self._next = _PATIENCE
+        else:
+            self._patience, self._left = _TRIAL, self._next
+            self._next = min(2 * self._next, _LONGEST_REST)
+        self._looked, self._saved_s = 0, 0.0
 
 
 class Market:
@@ -38,59 +68,66 @@ class Market:
         self._pricing, self._clock = pricing, clock
         self._length, self._prefill_rows = block_length, prefill_rows
         self._draft_s = 0.0
-        # Calls in a row for which nothing was bought, calls left to rest, and how many the next
-        # rest has.
-        self._unsold = self._rest = 0
-        self._next_rest = _PATIENCE
+        # By the number of sessions that share a call: drafts that pay for one may not for many.
+        self._rests: defaultdict[int, Rests] = defaultdict(Rests)
+        self._resting = False
 
     def buy(self, sessions: Sessions) -> float:
         """Choose how many of its drafts each session has evaluated in the next call; return the
         seconds that it took to make them and choose.
         """
         began = self._clock()
-        if self._rest:
-            self._rest -= 1
-            for session in sessions.values():
-                session.buy(0)
-            return self._clock() - began
-        rows = rounds = prefill = 0
+        rounds = prefill = unread = 0
         buyers: list[int] = []
         for key, session in sessions.items():
             if session.pending is None or session.unread > self._length:
                 prefill += session.unread
                 continue
             rounds += 1
-            rows += session.unread + self._length
+            unread += session.unread
             if session.may_draft:
                 buyers.append(key)
-        rows += min(prefill, self._prefill_rows)
-        least = self._least_chance(rows, rounds)
+        self._resting = bool(buyers) and self._rests[rounds].take()
+        if self._resting or not buyers:
+            for key in buyers:
+                sessions[key].buy(0)
+            return self._clock() - began
+        # What is read is read with drafts or without: a draft saves nothing of it.
+        rows, read = rounds * self._length, unread + min(prefill, self._prefill_rows)
+        least = self._least_chance(rows, read, rounds)
         offers = [self._made(key, sessions[key]) for key in buyers if sessions[key].hope > least]
-        bought = self._bought(offers, rows, rounds)
+        bought = self._bought(offers, rows, read, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
-        if buyers:
-            self._sold(any(bought.values()))
-        return self._clock() - began
+        seconds = self._clock() - began
+        saved_s = self._saved_s(offers, bought, rows, read, rounds)
+        self._rests[rounds].looked(saved_s - seconds)
+        return seconds
 
     def called(self, rows: int, context: int, parts: int, seconds: float) -> None:
         """Learn from a call of so many rows, behind so many tokens, in so many parts."""
-        if self._rest:
+        if self._resting:
             return
         self._pricing.passed(Pass(rows, context, seconds, sessions=parts), 0.0)
 
-    def _sold(self, something: bool) -> None:
-        """Rest once nothing was bought for a while."""
-        if something:
-            self._unsold, self._next_rest = 0, _PATIENCE
-            return
-        self._unsold += 1
-        if self._unsold >= _PATIENCE:
-            self._unsold = _PATIENCE - 1
-            self._rest = self._next_rest
-            self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
+    def _saved_s(
+        self, offers: list[Offer], bought: Mapping[int, int], rows: int, read: int, rounds: int
+    ) -> float:
+        """Return what the drafts that were bought are expected to save of the time of calls."""
+        call_s = self._pricing.pass_s(rows, 0)
+        if not call_s:
+            return math.inf
+        steps, added = 0.0, 0
+        for offer in offers:
+            count = bought.get(offer.key, 0)
+            steps += sum(offer.expected[:count])
+            added += sum(offer.rows[:count])
+        return steps * call_s / rounds - self._added_s(rows + read, added)
 
-    def _least_chance(self, rows: int, rounds: int) -> float:
+    def _added_s(self, rows: int, more: int) -> float:
+        return self._pricing.pass_s(rows + more, 0) - self._pricing.pass_s(rows, 0)
+
+    def _least_chance(self, rows: int, read: int, rounds: int) -> float:
         """Return what a draft's chance must exceed to pay for making it and for its rows, which are
         cheapest for some number of drafts.
         """
@@ -98,7 +135,7 @@ class Market:
         if not call_s or not rounds:
             return 0.0
         draft_s = min(
-            (self._pricing.pass_s(rows + drafts * self._length, 0) - call_s) / drafts
+            self._added_s(rows + read, drafts * self._length) / drafts
             for drafts in (1, 2, rounds, 2 * rounds)
         )
         return rounds * (draft_s + self._draft_s) / call_s
@@ -109,9 +146,9 @@ class Market:
         self._draft_s += _DRAFT_SHARE * (self._clock() - began - self._draft_s)
         return offer
 
-    def _bought(self, offers: list[Offer], rows: int, rounds: int) -> dict[int, int]:
+    def _bought(self, offers: list[Offer], rows: int, read: int, rounds: int) -> dict[int, int]:
         offers = [offer for offer in offers if offer.expected]
         if not offers:
             return {}
-        counts = self._pricing.buy(offers, rows, rounds)
+        counts = self._pricing.buy(offers, rows, rounds, read)
         return {offer.key: count for offer, count in zip(offers, counts, strict=True)}

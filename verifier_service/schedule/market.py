@@ -70,7 +70,7 @@ class Market:
                 offers.append(offer)
         if not offers:
             return
-        counts = self._pricing.buy(offers, rows + min(prefill, self._prefill_rows), rounds)
+        counts = self._pricing.buy(offers, rows, rounds, min(prefill, self._prefill_rows))
         for offer, count in zip(offers, counts, strict=True):
             sessions[offer.key].buy(count)
 

@@ -3,7 +3,8 @@
 A draft is an offer; the verifier buys. A pass has one row for each session that decides a round,
 prefill's share, and then draft tokens of all sessions in the order of their expected acceptance
 for each second that they add, as long as the pass's expected tokens per second rise. In that order
-parents come before their children, because they are at least as likely.
+parents come before their children, because they are at least as likely. Prefill's own seconds are
+left aside: they are spent in any case, and a token that a draft saves would not have taken them.
 
 Under `coupled` any purchase is exact, because each kept token is the target's own draw whether or
 not it was bought. The other rules draw with random numbers that a draft may have been sampled by:
@@ -60,10 +61,10 @@ def tokens_per_second(offer: Offer, row_s: float) -> list[float]:
 class Pricing(Protocol):
     """Buys rows, and gives their price."""
 
-    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int, prefill: int = 0) -> list[int]:
         """Return how many of each offer's tokens, the first ones, to verify.
 
-        The pass has `rows` rows without them and decides `rounds` rounds.
+        The pass has `rows` rows and `prefill` more without them, and decides `rounds` rounds.
         """
 
     def passed(self, done: Pass, idle_s: float) -> None:
@@ -81,7 +82,7 @@ class Pricing(Protocol):
 class Unpriced:
     """Buys everything."""
 
-    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int, prefill: int = 0) -> list[int]:
         """Return the offers' lengths."""
         return [len(offer.expected) for offer in offers]
 
@@ -104,13 +105,15 @@ class Priced:
         self._costs = costs
         self._idle_s = 0.0
 
-    def buy(self, offers: Sequence[Offer], rows: int, rounds: int) -> list[int]:
+    def buy(self, offers: Sequence[Offer], rows: int, rounds: int, prefill: int = 0) -> list[int]:
         """Return how many tokens of each offer to verify.
 
         The time between passes counts as part of the pass: with few sessions, nothing runs while
         drafts are made, and a pass that finds more tokens saves some of that.
         """
         fixed_s = self._idle_s + self._costs.beside_rows_s(0, rounds)
+        fixed_s += self._costs.seconds(rows) - self._costs.seconds(rows + prefill)
+        rows += prefill
         if len(offers) == 1:
             return [self._best(offers[0], rows, rounds, fixed_s)]
         owners = np.repeat(np.arange(len(offers)), [len(offer.expected) for offer in offers])

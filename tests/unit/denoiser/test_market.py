@@ -7,6 +7,7 @@ import pytest
 from denoiser_service.core.decode import vanilla
 from denoiser_service.core.next import Rule
 from denoiser_service.core.text import Text
+from denoiser_service.market import Rests
 from tests.support.denoiser.paged import PagedTable, Reader, finish, make_engine, opening
 from tests.support.denoiser.tabular import Tabular, all_successors
 from verifier_service.schedule.costs import PassCosts
@@ -125,7 +126,7 @@ def test_nobody_looks_at_drafts_for_a_while_where_none_are_bought():
         def passed(self, done, idle_s):
             looks.append("passed")
 
-        def buy(self, offers, rows, rounds):
+        def buy(self, offers, rows, rounds, prefill=0):
             looks.append("buy")
             return [len(offer.expected) if self.cheap else 0 for offer in offers]
 
@@ -150,4 +151,22 @@ def test_nobody_looks_at_drafts_for_a_while_where_none_are_bought():
     assert 8 < looks.count("buy") < 30 and looks.count("passed") < calls / 2
     assert not engine.counts.drafts
     pricing.cheap = True
-    assert denoised(6) + denoised(7) < 90
+    assert sum(denoised(number) for number in range(6, 9)) < 135
+
+
+def test_rests_double_while_drafts_do_not_pay_and_begin_anew_once_they_do():
+    rests = Rests()
+
+    def next_rest(*saved_s):
+        for each in saved_s:
+            assert not rests.take()
+            rests.looked(each)
+        return sum(1 for _ in iter(rests.take, False))
+
+    assert next_rest(*(0.5, -1.0) * 4) == 8
+    # Trials of two calls.
+    assert [next_rest(0.5, -1.0) for _ in range(4)] == [16, 32, 64, 64]
+    assert next_rest(1.0, -0.5) == 0
+    assert next_rest(*[-1.0] * 7) == 0
+    assert next_rest(8.0) == 0
+    assert next_rest(*[0.0] * 8) == 8

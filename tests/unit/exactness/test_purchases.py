@@ -40,21 +40,21 @@ class Random(Unpriced):
     def __init__(self):
         self._random = random.Random(3)
 
-    def buy(self, offers, rows, rounds):
+    def buy(self, offers, rows, rounds, prefill=0):
         return [self._random.randint(0, len(offer.expected)) for offer in offers]
 
 
 class Nothing(Unpriced):
     """Buys nothing."""
 
-    def buy(self, offers, rows, rounds):
+    def buy(self, offers, rows, rounds, prefill=0):
         return [0 for _ in offers]
 
 
 class Miser(Unpriced):
     """Buys all but the last token: the likeliest continuation is never verified whole."""
 
-    def buy(self, offers, rows, rounds):
+    def buy(self, offers, rows, rounds, prefill=0):
         return [max(0, len(offer.expected) - 1) for offer in offers]
 
 

@@ -118,6 +118,17 @@ def test_no_other_purchase_has_more_tokens_per_second(
     assert got == pytest.approx(best_by_hand(offers, rows, costs))
 
 
+def test_drafts_are_no_cheaper_where_prompts_are_read_meanwhile() -> None:
+    linear = PassCosts((1, 1000), (1.1, 101.0))
+    offers = [offer(i, 0.9, 0.3, 0.2, 0.1) for i in range(4)]
+    bought = Priced(linear).buy(offers, rows=4, rounds=4)
+    assert bought == [1] * 4
+    assert Priced(linear).buy(offers, rows=4, rounds=4, prefill=60) == bought
+    assert Priced(linear).buy(offers[:1], rows=1, rounds=1, prefill=60) == [3]
+    # By the time of the whole pass more would be.
+    assert Priced(linear).buy(offers, rows=64, rounds=4) == [3] * 4
+
+
 def test_a_row_costs_what_it_does_where_every_session_drafts() -> None:
     price = Priced(FLAT).price(sessions=4, context=100)
     assert (price.sessions, price.pass_s) == (4, 1.0)
