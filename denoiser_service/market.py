@@ -22,8 +22,8 @@ Sessions = Mapping[int, Session]
 
 # How fast the time that a session's drafts take is followed.
 _DRAFT_SHARE = 0.1
-# After so many calls whose drafts did not pay the market rests for as many calls. It then tries again
-# for a few; if they do not pay either, it rests for twice as many, at most so many.
+# After so many calls whose drafts did not pay the market rests for as many calls. It then tries
+# again for a few; if they do not pay either, it rests for twice as many, at most so many.
 _PATIENCE, _TRIAL, _LONGEST_REST = 8, 2, 64
 
 
