@@ -136,7 +136,7 @@ class Market:
             return 0.0
         draft_s = min(
             self._added_s(rows + read, drafts * self._length) / drafts
-            for drafts in (1, 2, rounds, 2 * rounds)
+            for drafts in {1, 2, rounds, 2 * rounds}
         )
         return rounds * (draft_s + self._draft_s) / call_s
 

@@ -21,6 +21,13 @@ INLINE uint64_t hash(uint64_t key, uint64_t token) {
     return mix(key + (token + 1) * GOLDEN) >> (64 - HASH_BITS);
 }
 
+/* The hashes of `count` tokens from one on; with a constant count, their multiples of GOLDEN are. */
+INLINE void hashes(uint64_t key, uint64_t token, int64_t count, uint64_t *h) {
+    uint64_t first = key + (token + 1) * GOLDEN;
+    for (int64_t i = 0; i < count; i++)
+        h[i] = mix(first + (uint64_t)i * GOLDEN) >> (64 - HASH_BITS);
+}
+
 /* foredraft/noise/streams.py's key of a position's noise. */
 INLINE uint64_t stream_key(uint64_t seed, int64_t position) {
     return mix(mix(seed + GOLDEN) ^ ((uint64_t)position * GOLDEN));

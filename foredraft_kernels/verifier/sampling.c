@@ -96,7 +96,7 @@ INLINE int64_t draw(row x, int64_t vocabulary, uint64_t key, double head, double
     for (int64_t v = 0; v < vocabulary; v += CHUNK) {
         int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
         uint64_t h[CHUNK];
-        for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
+        hashes(key, v, CHUNK, h);
         for (uint64_t bits = hashes_from(h, n, bound); bits;) {
             int64_t i = next_of(&bits);
             if (at(x, v + i) < -head) try(&w, at(x, v + i), h[i], v + i);
@@ -229,7 +229,7 @@ INLINE void guess_row(const float *logits, int64_t vocabulary, uint64_t key, dou
     for (int64_t v = 0; top >= 0 && temperature > 0 && v < vocabulary; v += CHUNK) {
         int64_t n = vocabulary - v < CHUNK ? vocabulary - v : CHUNK;
         uint64_t h[CHUNK];
-        for (int64_t i = 0; i < CHUNK; i++) h[i] = hash(key, v + i);
+        hashes(key, v, CHUNK, h);
         for (uint64_t bits = hashes_from(h, n, bound); bits;) {
             int64_t i = next_of(&bits);
             if (logits[v + i] < (float)least)

@@ -114,7 +114,8 @@ class GoodputConfig(StrictModel):
     margin: float = Field(
         default=1.1,
         ge=1,
-        description="Factor by which drafts must be expected to beat plain decoding.",
+        description="Factor by which drafts must be expected to beat plain decoding; what it "
+        "exceeds 1 by counts once for each other session that shares the passes.",
     )
 
     @model_validator(mode="after")
