@@ -274,8 +274,8 @@ def test_the_margin_counts_once_for_each_other_session() -> None:
         return goodput.next_k(state) > 0
 
     assert all(drafts(1.0, sessions) for sessions in (1, 2, 9))
-    assert drafts(1.2, 1) and drafts(1.2, 2)
-    assert not drafts(1.2, 9)
+    assert drafts(1.4, 1) and drafts(1.4, 2)
+    assert not drafts(1.4, 9)
     assert not drafts(2.6, 1)
 
 
