@@ -114,8 +114,7 @@ class GoodputConfig(StrictModel):
     margin: float = Field(
         default=1.1,
         ge=1,
-        description="Factor by which drafts must be expected to beat plain decoding; what it "
-        "exceeds 1 by counts once for each other session that shares the passes.",
+        description="Factor by which drafts must be expected to beat plain decoding.",
     )
 
     @model_validator(mode="after")

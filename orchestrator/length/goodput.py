@@ -120,8 +120,7 @@ class GoodputController:
 
     probe_share is the share of the tokens decoded plainly that trying a draft again may cost. A
     draft must be expected to beat plain decoding by the factor margin: estimates err, and to begin
-    costs something. What it exceeds 1 by counts n - 1 times, once for each other session, as a load
-    becomes known: what a draft takes from them is estimated, too.
+    costs something.
     """
 
     lengths: tuple[int, ...]
@@ -216,11 +215,10 @@ class GoodputController:
             reason += f", one in {1e3 * seconds[0]:.1f} ms plainly"
             # What plain decoding commits in the time of a drafted round.
             instead = seconds[best] / seconds[0]
+            loss = self.margin * instead - tokens[best]
             known = min(1.0, (_CURIOUS_ROUNDS / (load.rounds + 1)) ** 0.5)
             if 0 < state.in_session < _TRY_ROUNDS:
                 known = 1.0
-            times = 1 + (1 - known) * max(0, state.price.sessions - 2)
-            loss = (1 + (self.margin - 1) * times) * instead - tokens[best]
             probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
             if loss > 0:
                 if not state.in_session:

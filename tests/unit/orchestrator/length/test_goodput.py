@@ -255,7 +255,7 @@ def test_a_few_slow_plain_rounds_are_forgotten_while_drafts_are_made() -> None:
 def test_what_plain_sessions_lose_beside_drafts_is_their_price() -> None:
     goodput = controller()
     alone, beside = Price(8, 1.0, 0.01), Price(8, 1.0, 0.01, drafting=2)
-    state = live(goodput, 60, accepted=4, price=beside)
+    state = live(goodput, 60, accepted=2, price=beside)
     for _ in range(12):
         state = goodput.spent(state, plain_round(8.0, 0.0, alone))
     assert goodput.next_k(state) > 0
@@ -264,19 +264,6 @@ def test_what_plain_sessions_lose_beside_drafts_is_their_price() -> None:
         state = goodput.spent(state, plain_round(16.0, 8.0, beside))
     assert goodput.seconds(state, 4) > 2 * before
     assert goodput.next_k(state) == 0
-
-
-def test_the_margin_counts_once_for_each_other_session() -> None:
-    def drafts(margin: float, sessions: int) -> bool:
-        price = Price(sessions, 1.0, 0.01)
-        goodput = controller(probe_share=1e-6, margin=margin)
-        state = live(goodput, 200, accepted=2, price=price)
-        return goodput.next_k(state) > 0
-
-    assert all(drafts(1.0, sessions) for sessions in (1, 2, 9))
-    assert drafts(1.4, 1) and drafts(1.4, 2)
-    assert not drafts(1.4, 9)
-    assert not drafts(2.6, 1)
 
 
 def test_a_sessions_first_rounds_are_part_of_what_it_costs_to_begin() -> None:
