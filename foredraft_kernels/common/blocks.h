@@ -33,6 +33,11 @@ static inline block block_at(int64_t rows, int64_t most, int64_t i) {
     return (block){i * least + (i < more ? i : more), least + (i < more)};
 }
 
+/* The rows of the largest of these blocks: the first. */
+static inline int64_t largest_block(int64_t rows, int64_t most) {
+    return rows ? block_at(rows, most, 0).rows : 0;
+}
+
 /* Where a bf16 column of a block's row stands in lines, [width / LINE][rows][LINE]. */
 static inline int64_t at_line(int64_t rows, int64_t row, int64_t column) {
     return (column / LINE * rows + row) * LINE + column % LINE;

@@ -77,9 +77,8 @@ INLINE void finish(const int32_t *sums, const quantised *x, block b, const float
 static void apply(const linear *w, int64_t from, const quantised *x, enum epilogue epilogue,
                   float *out, int64_t stride) {
     _Alignas(64) int32_t sums[MAX_WEIGHED * COLUMNS];
-    if (!x->rows) return;
     int64_t units = w->in / 4, count = num_blocks(x->rows, MAX_WEIGHED);
-    int64_t most = block_at(x->rows, MAX_WEIGHED, 0).rows;
+    int64_t most = largest_block(x->rows, MAX_WEIGHED);
     WEIGH_BEGIN(most);
     for (int64_t n = from; n < w->out; n += COLUMNS) {
         const int32_t *weights = w->panels + n * units;

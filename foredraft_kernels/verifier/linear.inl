@@ -42,8 +42,7 @@ INLINE void finish(const linear *w, const float *sums, block b, int64_t n, enum 
 static void apply(const linear *w, const uint16_t *lines, int64_t rows, enum epilogue epilogue,
                   void *out, int64_t stride, part panels) {
     _Alignas(64) float sums[MAX_WEIGHED * COLUMNS];
-    if (!rows) return;
-    int64_t count = num_blocks(rows, MAX_WEIGHED), most = block_at(rows, MAX_WEIGHED, 0).rows;
+    int64_t count = num_blocks(rows, MAX_WEIGHED), most = largest_block(rows, MAX_WEIGHED);
     WEIGH_BEGIN(most);
     for (int64_t n = panels.from * COLUMNS; n < panels.to * COLUMNS; n += COLUMNS) {
         for (int64_t i = 0; i < count; i++) {

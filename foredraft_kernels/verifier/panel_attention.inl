@@ -210,7 +210,7 @@ static void attend_panels(const model *m, int64_t layer, const segment *segments
             }
             int64_t stored = s->start + s->rows - 1;
             clear_values((uint16_t *)values_of(p, stored), stored % s->block + 1, D);
-            int64_t queries = s->rows * group, most = block_at(queries, MAX_ROWS, 0).rows;
+            int64_t queries = s->rows * group, most = largest_block(queries, MAX_ROWS);
             WEIGH_BEGIN(most);
             for (int64_t i = 0; i < num_blocks(queries, MAX_ROWS); i++) {
                 block b = block_at(queries, MAX_ROWS, i);

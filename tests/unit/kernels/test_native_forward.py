@@ -179,6 +179,14 @@ def test_only_the_wanted_rows_are_computed_to_the_end(isa, checkpoint):
     assert np.array_equal(model.forward([Segment(slot, 99, TEXT[99:], 1)]), whole[99:])
 
 
+def test_a_segment_without_rows_changes_nothing(isa, checkpoint):
+    model = load_target(VerifierConfig(model=checkpoint, isa=isa))
+    slot, other = alloc(model, 100), alloc(model, 100)
+    whole = model.forward([Segment(slot, 0, TEXT[:20], 3)])
+    beside = [Segment(other, 0, TEXT[:20], 3), Segment(slot, 20, [], 0)]
+    assert np.array_equal(model.forward(beside), whole)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
