@@ -8,31 +8,34 @@ import pytest
 
 from foredraft.errors import DeadlineExceeded
 from orchestrator.drive.channel import BoundedChannel
-from tests.support.waiting import turns
+from tests.support.waiting import eventually, turns
 
 
-async def test_a_reader_is_woken_once_in_an_interval() -> None:
-    channel: BoundedChannel[int] = BoundedChannel(4, interval_s=0.05)
-    loop, reads = asyncio.get_running_loop(), []
+@pytest.mark.parametrize("interval_s", [0.01, 60.0])
+async def test_a_reader_is_woken_once_in_an_interval(interval_s: float) -> None:
+    channel: BoundedChannel[int] = BoundedChannel(4, interval_s)
+    reads: list[list[int]] = []
 
     async def read() -> None:
         async for item in channel:
-            reads.append((item, loop.time()))
+            reads.append([item])
+            while channel.waiting:
+                reads[-1].append(await anext(channel))
 
     reader = asyncio.create_task(read())
     await turns()
     await channel.put(0)
-    await turns()
-    assert [item for item, _ in reads] == [0]
+    await eventually(lambda: reads == [[0]])
     await channel.put(1)
     await channel.put(2)
-    await turns()
-    assert len(reads) == 1
-    await asyncio.sleep(0.1)
-    assert [item for item, _ in reads] == [0, 1, 2]
-    assert reads[1][1] - reads[0][1] >= 0.05
+    if interval_s < 1:
+        await eventually(lambda: reads == [[0], [1, 2]])
+    else:
+        await turns()
+        assert reads == [[0]]
     channel.end()
     await reader
+    assert reads == [[0], [1, 2]]
 
 
 async def test_a_full_channel_wakes_its_reader_at_once() -> None:
