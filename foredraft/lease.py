@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from foredraft.messages import DraftBlock, DraftOpen, Verdict
-from foredraft.ngram.tree import NgramParams
+from foredraft.ngram.params import NgramParams
 
 
 class LeaseFault(StrEnum):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foredraft.layout import Layout
+from foredraft.ngram.params import NgramParams
 from foredraft.types import (
     NO_PRICE,
     Acceptance,
@@ -137,8 +138,10 @@ class VerifyOpen:
     # Another verifier has decided about drafts of this session.
     drafted: bool = False
     layout: Layout | None = None
-    # The most tokens of a pass that the target drafts itself, in plain rounds.
+    # The most tokens of a pass that an any-subset target drafts itself, in plain rounds.
     self_draft: int = 0
+    # How a target that reads left to right drafts of the text's n-grams in plain rounds.
+    ngram: NgramParams | None = None
 
 
 @dataclass(frozen=True, slots=True)

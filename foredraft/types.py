@@ -153,6 +153,13 @@ class Price(NamedTuple):
     # The most sessions that drafted in one of the last passes.
     drafting: int = 0
 
+    @property
+    def least_chance(self) -> float:
+        """The chance below which no draft token pays: a row's seconds against a token's in a pass
+        without drafts.
+        """
+        return self.row_s * self.sessions / self.pass_s if self.pass_s else 0.0
+
 
 NO_PRICE: Final = Price()
 

@@ -32,6 +32,7 @@ _SIGNATURES = {
     "fd_draw": "i p i i d p",
     "fd_choose": "- p iii pp d pp",
     "fd_guess": "- p iii pp d p i p",
+    "fd_ngram_tree": "i pppp",
     "fd_step": "f pp ii d iii d ppppp",
     "fd_drafts": "i pppppp ii pp",
     "fd_gumbel": "- p i p i p",

@@ -13,12 +13,12 @@ from typing import Any
 _int64, _double, _float = ctypes.c_int64, ctypes.c_double, ctypes.c_float
 _pointer = ctypes.c_void_p
 
-VERSION = 6
+VERSION = 7
 """abi.h's ABI_VERSION."""
 COLUMNS = 32
 """Columns of a panel (common/blocks.h); LINE bf16 numbers or BYTES bytes of a row are a line."""
 LINE, BYTES = 32, 64
-VERIFIER_MAX_HEAD_DIM = 256
+VERIFIER_MAX_HEAD_DIM, MAX_ORDERS, MAX_PLACES = 256, 8, 64
 DRAFTER_MAX_HEAD_DIM, MAX_CANDIDATES, MAX_EDGE_RANK = 128, 64, 256
 MAX_WIDTH, MAX_ORDER, _BUCKETS = 64, 8, 4096
 
@@ -71,6 +71,14 @@ class HiddenStates(ctypes.Structure):
         ("layers", _pointer),
         ("num_layers", _int64),
         ("states", _pointer),
+    )
+
+
+class NgramText(ctypes.Structure):
+    _fields_ = (
+        *_each(_pointer, "text stops pseudocounts"),
+        *_each(_int64, "length num_stops orders window most depth"),
+        *_each(_double, "min_expected min_node_prob"),
     )
 
 
@@ -165,6 +173,8 @@ ABI: Mapping[str, Mapping[str, int]] = {
     "verifier": {
         "version": VERSION,
         "MAX_HEAD_DIM": VERIFIER_MAX_HEAD_DIM,
+        "MAX_ORDERS": MAX_ORDERS,
+        "MAX_PLACES": MAX_PLACES,
         **_sizes(
             segment=Segment,
             batch=Batch,
@@ -172,6 +182,7 @@ ABI: Mapping[str, Mapping[str, int]] = {
             layer=VerifierLayer,
             model=VerifierModel,
             hidden_states=HiddenStates,
+            ngram_text=NgramText,
         ),
     },
     "drafter": {

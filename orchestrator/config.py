@@ -17,7 +17,7 @@ from foredraft.limits import (
     MAX_PREFIX,
 )
 from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW
-from foredraft.ngram.tree import MIN_EXPECTED_TOKENS, MIN_NODE_PROB, NgramParams
+from foredraft.ngram.params import MIN_EXPECTED_TOKENS, MIN_NODE_PROB, NgramParams
 from foredraft.strict import StrictModel
 from foredraft.types import Acceptance, DraftParams, Proposal, SamplingParams, WarmupProposal
 from orchestrator.breaker import Breaker
@@ -189,7 +189,8 @@ class OrchestratorConfig(StrictModel):
         default=PLAIN_STEPS,
         ge=1,
         le=MAX_PLAIN_STEPS,
-        description="Tokens of a round when nothing is drafted; fewer make the stream smoother.",
+        description="Forward passes of a round for which no draft is requested, about; fewer make "
+        "the stream smoother.",
     )
     fallback_steps: int = Field(
         default=4,

@@ -24,6 +24,7 @@ from verifier_service.models.attention.reference import Attention, KvShape, Matm
 from verifier_service.models.checkpoint import describe, load_config, windows
 from verifier_service.models.compiled.attention import NativeAttention, supports
 from verifier_service.models.compiled.forward import SUMS, NativeForward, fits_native
+from verifier_service.models.compiled.ngrams import best_trees
 from verifier_service.models.compiled.panels import PanelCaches
 from verifier_service.models.compiled.sampling import best_argmax, best_choice, best_guesses
 from verifier_service.models.compiled.weights import NativeWeights
@@ -110,6 +111,7 @@ def load_engine(config: VerifierConfig, meeting: Meeting | None = None) -> Verif
         plain_round_s=config.plain_round_ms / 1000,
         argmax=best_argmax(),
         guesses=best_guesses(),
+        trees=best_trees(),
         choice=choice,
         grammars=_grammars(config, model),
         pricing=Priced(costs),

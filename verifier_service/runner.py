@@ -78,9 +78,9 @@ class Rounds:
         needs beside it; kv_shared how many tokens were not read because another session had; all
         in tokens. preempted counts sessions that lost their KV to another one, corrupted rounds
         whose logits were not finite. pass_s is the sum of all passes' seconds, rows that of their
-        rows; of the draft tokens offered, so many were bought, and of those kept. price_... are
-        the seconds of the last verdict. A paced
-        model adds its own.
+        rows; of the draft tokens offered, so many were bought, and of those kept; own_... are of
+        the drafts that sessions make themselves. price_... are the seconds of the last verdict. A
+        paced model adds its own.
         """
         kv, counts, price = self.engine.kv, self.engine.counts, self.engine.price
         return {
@@ -98,6 +98,8 @@ class Rounds:
             "rows": float(counts.rows),
             "offered": float(counts.offered),
             "bought": float(counts.bought),
+            "own_bought": float(counts.own_bought),
+            "own_kept": float(counts.own_kept),
             "price_pass_s": price.pass_s,
             "price_row_s": price.row_s,
             "price_draft_s": price.draft_s,

@@ -125,6 +125,10 @@ _VERIFIER = {
     "rows": _counter("verifier_rows", "Rows of forward passes."),
     "offered": _counter("verifier_offered_tokens", "Draft tokens of the rounds decided."),
     "bought": _counter("verifier_bought_tokens", "Of these, tokens that were verified."),
+    "own_bought": _counter(
+        "verifier_own_bought_tokens", "Verified tokens of drafts that the target made itself."
+    ),
+    "own_kept": _counter("verifier_own_kept_tokens", "Of these, tokens that were accepted."),
     "kept": _counter("verifier_kept_tokens", "Of these, tokens that were accepted."),
     "price_pass_s": _gauge("price_pass_seconds", "A pass over one row of each session."),
     "price_row_s": _gauge("price_row_seconds", "What one more row adds to a pass."),

@@ -5,50 +5,23 @@ from __future__ import annotations
 from foredraft import limits
 from foredraft.codec import drafter as drafter_codec
 from foredraft.codec import verifier as verifier_codec
+from foredraft.codec.ngram import ngram_from_pb, ngram_to_pb
 from foredraft.errors import InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
-from foredraft.ngram.tree import NgramParams
 from foredraft.v1 import verifier_pb2
-
-MAX_PSEUDOCOUNTS = 8
 
 
 def source_to_pb(s: DraftSource) -> verifier_pb2.DraftSource:
     return verifier_pb2.DraftSource(
-        address=s.address, open=drafter_codec.draft_open_to_pb(s.open), ngram=_ngram_to_pb(s.ngram)
+        address=s.address, open=drafter_codec.draft_open_to_pb(s.open), ngram=ngram_to_pb(s.ngram)
     )
 
 
 def source_from_pb(m: verifier_pb2.DraftSource) -> DraftSource:
     if not limits.is_address(m.address):
         raise InvalidRequest("draft_source.address must be host:port", param="draft_source.address")
-    ngram = _ngram_from_pb(m.ngram) if m.HasField("ngram") else None
+    ngram = ngram_from_pb(m.ngram) if m.HasField("ngram") else None
     return DraftSource(m.address, drafter_codec.draft_open_from_pb(m.open, shortest=0), ngram)
-
-
-def _ngram_to_pb(p: NgramParams | None) -> verifier_pb2.NgramParams | None:
-    if p is None:
-        return None
-    return verifier_pb2.NgramParams(
-        min_expected_tokens=p.min_expected_tokens,
-        depth=p.depth,
-        window=p.window,
-        pseudocounts=p.pseudocounts,
-        min_node_prob=p.min_node_prob,
-    )
-
-
-def _ngram_from_pb(m: verifier_pb2.NgramParams) -> NgramParams:
-    limits.check_range("ngram.min_expected_tokens", m.min_expected_tokens, 0, limits.MAX_DRAFT)
-    limits.check_range("ngram.depth", m.depth, 1, limits.MAX_DRAFT)
-    limits.check_range("ngram.window", m.window, 1, limits.MAX_PREFIX)
-    limits.check_range("ngram.pseudocounts length", len(m.pseudocounts), 1, MAX_PSEUDOCOUNTS)
-    for pseudocount in m.pseudocounts:
-        limits.check_range("ngram.pseudocounts", pseudocount, 1e-6, 1e6)
-    limits.check_range("ngram.min_node_prob", m.min_node_prob, 1e-6, 1)
-    return NgramParams(
-        m.min_expected_tokens, m.depth, m.window, tuple(m.pseudocounts), m.min_node_prob
-    )
 
 
 def grant_to_pb(g: Grant) -> verifier_pb2.Grant:

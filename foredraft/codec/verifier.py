@@ -22,6 +22,7 @@ from foredraft.codec.common import (
     timings_from_pb,
     timings_to_pb,
 )
+from foredraft.codec.ngram import ngram_from_pb, ngram_to_pb
 from foredraft.decoding.tree import check_parents
 from foredraft.errors import InvalidRequest
 from foredraft.layout import Layout
@@ -53,6 +54,7 @@ def verify_open_to_pb(o: VerifyOpen) -> verifier_pb2.VerifyOpen:
         drafted=o.drafted,
         layout=None if o.layout is None else _layout_to_pb(o.layout),
         self_draft=o.self_draft,
+        ngram=ngram_to_pb(o.ngram),
     )
 
 
@@ -91,6 +93,7 @@ def verify_open_from_pb(m: verifier_pb2.VerifyOpen) -> VerifyOpen:
         m.drafted,
         _layout_from_pb(m.layout) if m.HasField("layout") else None,
         m.self_draft,
+        ngram_from_pb(m.ngram) if m.HasField("ngram") else None,
     )
 
 

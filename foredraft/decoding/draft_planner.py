@@ -20,7 +20,8 @@ from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import Outcome
 from foredraft.limits import MAX_DRAFT
 from foredraft.messages import DraftBlock, Propose, ProposeAhead
-from foredraft.ngram.tree import NgramParams, ngram_block
+from foredraft.ngram.params import NgramParams
+from foredraft.ngram.tree import ngram_block
 from foredraft.types import Base
 
 

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from foredraft.decoding.tree import first_branch, is_path
 from foredraft.messages import DraftBlock
-from foredraft.ngram.index import DEPTH, PSEUDOCOUNTS, WINDOW, NgramIndex, mix
+from foredraft.ngram.index import NgramIndex, mix
+from foredraft.ngram.params import NgramParams
 from foredraft.types import NGRAM, Base
 
-MIN_EXPECTED_TOKENS = 1.5
-"""How many tokens of a tree must be expected to be accepted."""
-MIN_NODE_PROB = 0.02
-"""The least probability of a node."""
-
 # A text of one token over and over would hold up the round.
-_PLACES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class NgramParams:
-    """How n-gram trees are grown, depth tokens deep at most, of the text's last window tokens.
-
-    pseudocounts are the weights, in occurrences, against what followed the last 1, 2, ... tokens
-    (ngram.index.mix). A node less probable than min_node_prob is left out, and a whole tree of
-    which fewer than min_expected_tokens are expected to be accepted.
-    """
-
-    min_expected_tokens: float = MIN_EXPECTED_TOKENS
-    depth: int = DEPTH
-    window: int = WINDOW
-    pseudocounts: tuple[float, ...] = PSEUDOCOUNTS
-    min_node_prob: float = MIN_NODE_PROB
+PLACES = 64
 
 
 class NgramTree(NamedTuple):
@@ -57,7 +36,7 @@ def ngram_tree(
 
     Returns NOTHING where they are not likely enough.
     """
-    ngrams = NgramIndex(text, len(params.pseudocounts), params.window, _PLACES)
+    ngrams = NgramIndex(text, len(params.pseudocounts), params.window, PLACES)
     tokens: list[int] = []
     parents: list[int] = []
     expected: list[float] = []

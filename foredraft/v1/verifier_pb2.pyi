@@ -79,7 +79,7 @@ class Grant(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., rounds: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., run_ahead: _Optional[bool] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
-    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from", "tensor_store", "groups", "drafted", "layout", "self_draft")
+    __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from", "tensor_store", "groups", "drafted", "layout", "self_draft", "ngram")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class VerifyOpen(_message.Message):
     DRAFTED_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     SELF_DRAFT_FIELD_NUMBER: _ClassVar[int]
+    NGRAM_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolVersion
     session_id: str
     prefix: _containers.RepeatedScalarFieldContainer[int]
@@ -122,7 +123,8 @@ class VerifyOpen(_message.Message):
     drafted: bool
     layout: Layout
     self_draft: int
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_from: _Optional[int] = ..., tensor_store: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., drafted: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., self_draft: _Optional[int] = ...) -> None: ...
+    ngram: NgramParams
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolVersion, str]] = ..., session_id: _Optional[str] = ..., prefix: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., max_new_tokens: _Optional[int] = ..., max_draft: _Optional[int] = ..., stop_token_ids: _Optional[_Iterable[int]] = ..., acceptance: _Optional[str] = ..., logits: _Optional[_Union[_common_pb2.LogitsParams, _Mapping]] = ..., logprobs: _Optional[int] = ..., grammar_kind: _Optional[str] = ..., grammar: _Optional[str] = ..., prompt_logprobs: _Optional[bool] = ..., cache_salt: _Optional[str] = ..., features_hash: _Optional[str] = ..., features_from: _Optional[int] = ..., tensor_store: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., drafted: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., self_draft: _Optional[int] = ..., ngram: _Optional[_Union[NgramParams, _Mapping]] = ...) -> None: ...
 
 class Layout(_message.Message):
     __slots__ = ("length", "given")

@@ -61,3 +61,16 @@ typedef struct {
     int64_t num_layers;
     uint16_t *states;
 } hidden_states;
+
+#define MAX_ORDERS 8  /* tokens of a history */
+#define MAX_PLACES 64 /* of its last token in the text, the last ones */
+
+/* A text, whose last `window` tokens are looked at, and the tree of its n-grams: at most `most` nodes,
+ * `depth` deep, each at least min_node_prob likely, min_expected of them together. pseudocounts
+ * [orders] are those of NgramParams. Nothing follows a stop token. */
+typedef struct {
+    const int32_t *text, *stops;
+    const double *pseudocounts;
+    int64_t length, num_stops, orders, window, most, depth;
+    double min_expected, min_node_prob;
+} ngram_text;

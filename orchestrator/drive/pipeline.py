@@ -23,7 +23,7 @@ from typing import Any
 from foredraft.decoding.tree import depths
 from foredraft.errors import DeadlineExceeded
 from foredraft.lease import LeaseEnded
-from foredraft.types import Timings
+from foredraft.types import Acceptance, Timings
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.channel import BoundedChannel
@@ -147,6 +147,8 @@ class _Run:
         self._started = clock()
         self._stats = StatsAccumulator(mode)
         self._held_back: StepEvent | None = None
+        # Of a pass of the last plain round.
+        self._plain_tokens = 1.0
         self._closer = closer = BackgroundCloser()
         ngram = config.ngram.params if drafts else None
         self._session = session = Session(request, features, ngram, lengths.store)
@@ -223,6 +225,8 @@ class _Run:
         decision = self._lengths.decision
         # The first token does not wait for the next ones either.
         steps = self._drafting.plain_steps if self._stats.rounds else 1
+        if steps > 1:
+            steps = round(steps * self._plain_tokens)
         request = self._session.next_round(steps)
         # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()
@@ -237,7 +241,19 @@ class _Run:
         step, seen = turn.step, turn.step.observation
         away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
         offered, tokens = len(step.request.draft), len(step.tokens)
-        cost = Cost(turn.decision.k, offered, step.bought, tokens, turn.seconds, away_s, step.price)
+        plainly = self._plainly(step, turn.timings.passes)
+        if not offered and plainly[1]:
+            self._plain_tokens = max(1.0, plainly[0] / plainly[1])
+        cost = Cost(
+            turn.decision.k,
+            offered,
+            step.bought,
+            tokens,
+            turn.seconds,
+            away_s,
+            step.price,
+            *plainly,
+        )
         self._lengths.observe(seen, cost)
         self._drafting.prepare()
         stats = RoundStats(
@@ -267,6 +283,18 @@ class _Run:
                 step.request.draft, step.request.parents, step.kept, step.draft_timings
             ),
         )
+
+    def _plainly(self, step: Step, passes: int) -> tuple[int, int]:
+        """Return how many tokens plain decoding would have committed, in how many passes; none
+        where that is not known.
+
+        It drafts of the text's n-grams, too, where that is exact, but not for a round of one token.
+        """
+        if not step.request.draft:
+            known = passes > 0 and step.request.plain_steps > 1
+            return (len(step.tokens), passes) if known else (0, 0)
+        same = step.ngram and self._config.acceptance is Acceptance.COUPLED
+        return (len(step.tokens) if same else 1), 1
 
     async def _emit_held_back(self, emit: Emit) -> None:
         event, self._held_back = self._held_back, None

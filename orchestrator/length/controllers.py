@@ -48,7 +48,9 @@ class Cost:
     """What one round took, of which k tokens were to be drafted (0: plain decoding).
 
     So many draft tokens were offered to the verifier, and bought; it committed so many tokens.
-    away_s of its seconds were outside the verifier's passes; price is what the next one goes by.
+    away_s of its seconds were outside the verifier's passes; price is what the next one goes by. As
+    far as is known, plain decoding would have committed plain_tokens in plain_passes: a plain round
+    did.
     """
 
     k: int
@@ -58,6 +60,8 @@ class Cost:
     seconds: float
     away_s: float
     price: Price = NO_PRICE
+    plain_tokens: int = 1
+    plain_passes: int = 1
 
 
 class DraftLengthController(Protocol[S]):

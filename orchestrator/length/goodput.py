@@ -19,8 +19,12 @@ Tokens: T(k) = 1 + r (a_0 + a_1 + ... + a_(k-1)). The 1 is the correction or the
 A shorter block is the beginning of a longer one, of a tree as of a path, so a block of k tokens is
 an observation of the positions below k; those from k on are unobserved, not rejected.
 
-Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C.
+Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C / g.
 
+- g is how many tokens a pass of plain rounds commits: more than one where the target drafts of the
+  text's own n-grams. A drafted round observes it, too: plain decoding would have committed what a
+  draft of the n-grams did, and one token where there was none. So it is known of a text without
+  decoding it plainly.
 - k stands for the tokens that the verifier buys of the draft, in the share of late.
 - C is the time of a pass over one row of each of the n sessions that share it, c what one more row
   adds to it, d what a drafted round's draft and messages take from the passes of the others: the
@@ -63,14 +67,16 @@ from itertools import accumulate
 
 from foredraft.types import NO_PRICE, Price
 from orchestrator.length.controllers import Cause, Cost, Observation
-from orchestrator.length.load import NUM_LOADS, Load, load_of
+from orchestrator.length.load import NOTHING_SEEN, NUM_LOADS, Load, Mean, load_of
 
 # How fast r forgets: text changes within a session, about the last 50 blocks count.
 _RECENT_FADE = 0.98
 # How fast a_i forgets: small differences of noisy figures, about the last 500 count.
 _SLOW_FADE = 0.998
-# The weights of the priors: of r = 1 in accepted tokens, of a_i in blocks, of A = C in rounds.
+# The weights of the priors: of r = 1 in accepted tokens, of g = 1 in passes, of a_i in blocks, of
+# A = C in rounds.
 _RECENT_WEIGHT = 4.0
+_PLAIN_WEIGHT = 4.0
 _POSITION_WEIGHT = 12.0
 _AWAY_WEIGHT = 1.0
 # Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
@@ -87,8 +93,8 @@ _LONGEST_EVERY = 32
 
 @dataclass(frozen=True, slots=True)
 class GoodputState:
-    """positions holds (A_i, E_i), recent (A, E); loads is what was learnt at each load; price is
-    the newest.
+    """positions holds (A_i, E_i), recent (A, E), plain the tokens and passes of plain rounds; loads
+    is what was learnt at each load; price is the newest.
 
     rounds counts the drafted rounds, in_session those of this session, plain_tokens the tokens
     committed plainly since the last one; started is true where the session had a round.
@@ -96,6 +102,7 @@ class GoodputState:
 
     positions: tuple[tuple[float, float], ...]
     recent: tuple[float, float] = (0.0, 0.0)
+    plain: Mean = NOTHING_SEEN
     loads: tuple[Load, ...] = (Load(),) * NUM_LOADS
     price: Price = NO_PRICE
     rounds: int = 0
@@ -139,8 +146,8 @@ class GoodputController:
         # Another text: half of what is known of the last one's acceptance counts. The tokens that a
         # draft may be tried for go to one session, so that not all try at once.
         accepted, expected = saved.recent
-        recent = (accepted / 2, expected / 2)
-        start = replace(saved, recent=recent, price=price, in_session=0, started=False)
+        recent, plain = (accepted / 2, expected / 2), saved.plain.faded(0.5)
+        start = replace(saved, recent=recent, plain=plain, price=price, in_session=0, started=False)
         return start, replace(saved, plain_tokens=0)
 
     def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:
@@ -168,7 +175,8 @@ class GoodputController:
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         # A session's first round waits for its prompt, too.
         timed = state.started
-        state = replace(state, price=cost.price, started=True)
+        plain = state.plain.observe(cost.plain_tokens, cost.plain_passes)
+        state = replace(state, price=cost.price, plain=plain, started=True)
         load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
@@ -260,7 +268,7 @@ class GoodputController:
         load = state.load
         if k == 0:
             away_s = load.plain_away_passes * _unit_s(state.price)
-            return max(1e-9, away_s + state.price.pass_s)
+            return max(1e-9, away_s + state.price.pass_s / _plain_tokens(state))
         return load.excess * _predicted(load, state.price, _bought(load, k))
 
     def _tokens(self, state: GoodputState, k: int) -> float:
@@ -281,6 +289,11 @@ def _relative_acceptance(state: GoodputState) -> float:
     """Return r."""
     accepted, expected = state.recent
     return (accepted + _RECENT_WEIGHT) / (expected + _RECENT_WEIGHT)
+
+
+def _plain_tokens(state: GoodputState) -> float:
+    """Return g."""
+    return max(1.0, state.plain.value(1.0, _PLAIN_WEIGHT))
 
 
 def _bought(load: Load, k: int) -> int:

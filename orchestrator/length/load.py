@@ -55,6 +55,9 @@ class Mean:
         return (self.total + weight * prior) / whole if whole else prior
 
 
+NOTHING_SEEN = Mean()
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Means over rounds, and the number of drafted ones.
@@ -63,12 +66,12 @@ class Load:
     what makes a machine slower for a while makes both so.
     """
 
-    away: Mean = Mean()
-    plain_away: Mean = Mean()
-    lost: Mean = Mean()
-    cold: Mean = Mean()
-    bought_share: Mean = Mean()
-    slower: Mean = Mean()
+    away: Mean = NOTHING_SEEN
+    plain_away: Mean = NOTHING_SEEN
+    lost: Mean = NOTHING_SEEN
+    cold: Mean = NOTHING_SEEN
+    bought_share: Mean = NOTHING_SEEN
+    slower: Mean = NOTHING_SEEN
     rounds: int = 0
 
     @property

@@ -28,7 +28,7 @@ from foredraft.messages import (
     Verdict,
     VerifyOpen,
 )
-from foredraft.ngram.tree import NgramParams
+from foredraft.ngram.params import NgramParams
 from foredraft.types import (
     NGRAM,
     Acceptance,
@@ -162,6 +162,7 @@ class Session:
                 self._request, self._prefix, max_draft, acceptance, features, self._drafted
             ),
             self_draft=self_draft,
+            ngram=None if self._request.layout else self._ngram,
         )
 
     def verifier_opened(self, model: ModelInfo) -> None:

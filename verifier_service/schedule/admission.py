@@ -61,6 +61,7 @@ def _check_layout(request: VerifyOpen, info: ModelInfo) -> None:
         "grammar": request.grammar,
         "prompt_logprobs": request.prompt_logprobs,
         "features_hash": request.features_hash,
+        "ngram": request.ngram,
     }
     for name, value in excluded.items():
         if value:

@@ -25,8 +25,9 @@ Floats = npt.NDArray[np.float64]
 _SHARE = 0.05
 # The same where a session drafts alone: less, so that the mean cost of drafts is found first.
 _ALONE_SHARE = 0.01
-# A pass that took more times as long as expected was interrupted: that is no cost.
-_MOST = 1.5
+# A pass that took more times as long as expected was interrupted: that is no cost. Drafts made
+# beside one on the same cores do make it that long.
+_MOST, _MOST_BESIDE_DRAFTS = 1.5, 4.0
 # One that took less of what was expected shows that this is wrong, drafts beside it or not.
 _LEAST = 0.8
 # How fast the cost of drafts forgets: about the last 200 drafted rounds count. Before any was seen
@@ -111,7 +112,7 @@ class PassCosts:
         measured = _at(self._rows, self._measured, done.rows)
         beside = self._measured_beside_s(done.context, done.sessions)
         if done.beside_drafts:
-            self._excess_s += seconds - expected
+            self._excess_s += min(done.seconds, _MOST_BESIDE_DRAFTS * expected) - expected
             if seconds > _LEAST * expected:
                 if done.alone and done.drafted:
                     self._scale += _ALONE_SHARE * unexpected_s / (measured + beside)

@@ -23,8 +23,8 @@ _CALM_PASSES = 16
 
 @dataclass(slots=True)
 class PassCounts:
-    """Sums over all passes so far: their seconds and rows, and the draft tokens of the rounds that
-    they decided.
+    """Sums over all passes so far: their seconds and rows, the draft tokens of the rounds that they
+    decided, and those that sessions drafted themselves and verified, and kept.
     """
 
     passes: int = 0
@@ -32,6 +32,8 @@ class PassCounts:
     rows: int = 0
     offered: int = 0
     bought: int = 0
+    own_bought: int = 0
+    own_kept: int = 0
 
 
 class Market:

@@ -19,6 +19,7 @@ from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
 from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.logits import GrammarMatcher, LogitsProcessors
+from verifier_service.rules.ngrams import TreeGrower, reference_trees
 from verifier_service.rules.rules import Decision, Logits, Rule, rule_of
 from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.schedule.admission import check_open
@@ -29,7 +30,7 @@ from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.followers import Followers
-from verifier_service.targets.guess_odds import MOST_AHEAD
+from verifier_service.targets.own_ngrams import OwnNgrams
 from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
@@ -65,6 +66,7 @@ class VerifierEngine:
         argmax: GumbelArgmax = gumbel_argmax,
         choice: Choice = choose,
         guesses: Guesses = likeliest,
+        trees: TreeGrower = reference_trees,
         grammars: Grammars | None = None,
         pricing: Pricing | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -74,7 +76,8 @@ class VerifierEngine:
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
         self._plain_round_s = plain_round_s
-        self._argmax, self._choose, self._guesses = argmax, choice, guesses
+        self._argmax, self._choose = argmax, choice
+        self._guesses, self._trees = guesses, trees
         self._grammars = grammars or NoGrammars()
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
@@ -142,9 +145,9 @@ class VerifierEngine:
         streams = streams_of(request.layout, info)
         rule = rule_of(request.acceptance, request.sampling, self._argmax, request.drafted)
         # A part of a draft, and one made with the target's own noise, are exact by one rule alone.
-        own = request.self_draft if rule.divisible else 0
-        ahead = MOST_AHEAD if own else 0
-        worst = streams.most_rows(commit_limit, max(request.max_draft, own), ahead)
+        own = self._self_draft(request, rule)
+        most = max(request.max_draft, own.most_tokens)
+        worst = streams.most_rows(commit_limit, most, own.most_ahead)
         self._kv.reserve(handle, worst, request.cache_salt, request.groups)
         stops = frozenset(request.stop_token_ids)
         log = FeatureLog(request.features_from, info.features_width)
@@ -163,19 +166,26 @@ class VerifierEngine:
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
-            self_draft=self._self_draft(own, request, rule),
+            self_draft=own,
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,
         )
         return handle
 
-    def _self_draft(self, most: int, request: VerifyOpen, rule: Rule) -> SelfDraft:
-        """Return what drafts for a session itself, at most so many tokens."""
-        if not most or request.layout is None:
-            return NoSelfDraft()
-        followers = Followers(request.layout)
-        own = OwnTree(most, followers, self._learnt, rule.trees, self._guesses, self._clock)
+    def _self_draft(self, request: VerifyOpen, rule: Rule) -> SelfDraft:
+        """Return what drafts for a session itself.
+
+        A part of a draft, and one made with the target's own noise, are exact by one rule alone.
+        """
+        own: SelfDraft = NoSelfDraft()
+        if rule.divisible and request.ngram is not None:
+            stops = frozenset(request.stop_token_ids)
+            own = OwnNgrams(request.max_draft, request.ngram, stops, self._trees)
+        elif rule.divisible and request.layout is not None and request.self_draft:
+            followers = Followers(request.layout)
+            most, guesses = request.self_draft, self._guesses
+            own = OwnTree(most, followers, self._learnt, rule.trees, guesses, self._clock)
         own.extend(request.prefix)
         return own
 
@@ -197,7 +207,7 @@ class VerifierEngine:
         if session is None:
             raise InvalidRequest("the session is not open", param="session_id")
         now = self._clock() if arrived is None else arrived
-        verdict = session.admit(request, self.info.vocab_size, now)
+        verdict = session.admit(request, self.info.vocab_size, now, self._market.price)
         if verdict is not None:
             self._answered.append(Outcome(handle, verdict))
         else:
@@ -285,12 +295,15 @@ class VerifierEngine:
         self, key: int, decision: Decision | ForedraftError, rows: int, raw: Logits
     ) -> Verdict | ForedraftError | None:
         """Return how a session's round ended; None if a plain round goes on."""
-        session = self._sessions[key]
+        session, counts = self._sessions[key], self.counts
         if isinstance(decision, ForedraftError):
             self.corrupted += isinstance(decision, CorruptModelOutput)
             session.pending = None
             return decision
         first, path = len(session.tokens), decision.path
+        if not session.offers_draft:
+            counts.own_bought += session.num_bought
+            counts.own_kept += len(path)
         verdict = session.commit(decision, rows, raw, self._market.price)
         self._manager.committed(key, first, path)
         return verdict

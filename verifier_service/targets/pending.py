@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from foredraft.messages import Round
-from foredraft.types import TokenLogprobs
+from foredraft.types import Price, TokenLogprobs
 from verifier_service.targets.self_drafting import SelfDraft
 
 
@@ -39,13 +39,13 @@ class Pending:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @classmethod
-    def of(cls, asked: Round, now: float, own: SelfDraft, left: int) -> Pending:
-        """Return a round that came now, with up to `left` tokens to commit."""
+    def of(cls, asked: Round, now: float, own: SelfDraft, left: int, price: Price) -> Pending:
+        """Return a round that came now, with up to `left` tokens to commit at this price."""
         pending = cls(asked, asked, asked, now)
         if asked.draft:
             own.forget()
         else:
-            pending.draft_itself(own, left)
+            pending.draft_itself(own, left, price)
         return pending
 
     @property
@@ -58,12 +58,12 @@ class Pending:
         """How many draft tokens the next pass verifies."""
         return len(self.round.draft)
 
-    def draft_itself(self, own: SelfDraft, left: int) -> None:
+    def draft_itself(self, own: SelfDraft, left: int, price: Price) -> None:
         """Offer the session's own draft to the next pass, which decides one token more."""
         depth = min(self.asked.plain_steps - len(self.emitted), left) - 1
-        tree = own.draft(depth)
+        tree = own.draft(depth, price.least_chance)
         self.offered = self.round = self.asked
-        if tree.guesses:
+        if tree.tokens:
             self.offered = self.round = replace(
                 self.asked, draft=tree.tokens, parents=tree.parents, expected=tree.expected
             )

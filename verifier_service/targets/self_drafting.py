@@ -38,15 +38,38 @@ _LEAST_OFFER, _SLOWER = 4, 0.9
 _SECONDS_SHARE = 0.05
 
 
+class DraftTree(Protocol):
+    """A draft's tokens, with parents as in decoding.tree, and how likely each is accepted along
+    with its ancestors: none likelier than the one before it.
+    """
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...
+    @property
+    def parents(self) -> tuple[int, ...]: ...
+    @property
+    def expected(self) -> tuple[float, ...]: ...
+
+
 class SelfDraft(Protocol):
-    """A session's draft of its own, for its next pass."""
+    """A session's draft of its own, for its next pass: of so many tokens at most, and with so many
+    rows ahead.
+    """
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a draft."""
+
+    @property
+    def most_ahead(self) -> int:
+        """The most rows ahead of one."""
 
     @property
     def beside_s(self) -> float:
         """The seconds that verifying some of its drafts costs beside their rows."""
 
-    def draft(self, depth: int) -> GuessTree:
-        """Return a draft at most so many tokens deep."""
+    def draft(self, depth: int, least: float = 0.0) -> DraftTree:
+        """Return a draft at most so many tokens deep; none below the chance `least` is bought."""
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return how many rows, at most `room`, to have ahead where so many tokens of the draft are
@@ -70,9 +93,10 @@ class SelfDraft(Protocol):
 class NoSelfDraft:
     """Of a session that drafts nothing itself."""
 
+    most_tokens = most_ahead = 0
     beside_s = 0.0
 
-    def draft(self, depth: int) -> GuessTree:
+    def draft(self, depth: int, least: float = 0.0) -> DraftTree:
         """Return nothing."""
         return NO_GUESSES
 
@@ -114,6 +138,7 @@ class OwnTree:
     followers: Followers
     learnt: Learnt
     branches: bool = True
+    most_ahead = MOST_AHEAD
     guess: Guesses = likeliest
     clock: Callable[[], float] = time.perf_counter
     odds: GuessOdds = field(init=False)
@@ -148,7 +173,7 @@ class OwnTree:
         """The seconds that its sessions' guesses and drafts took of late."""
         return self.learnt.seconds
 
-    def draft(self, depth: int) -> GuessTree:
+    def draft(self, depth: int, least: float = 0.0) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""
         self._offered = self._free = 0
         if self.quiet:

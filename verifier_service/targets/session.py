@@ -64,7 +64,9 @@ class Session:
     preempted: bool = False
     last: tuple[Round, Verdict] | None = None
 
-    def admit(self, request: Round, vocab_size: int, now: float) -> Verdict | None:
+    def admit(
+        self, request: Round, vocab_size: int, now: float, price: Price = NO_PRICE
+    ) -> Verdict | None:
         """Start a round; return the verdict again if it repeats the last one.
 
         Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
@@ -92,7 +94,7 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
-        self.pending = Pending.of(request, now, self.self_draft, self._left)
+        self.pending = Pending.of(request, now, self.self_draft, self._left, price)
         return None
 
     @property
@@ -105,7 +107,9 @@ class Session:
         expected = self.pending.offered.expected if self.pending else ()
         if not expected or not self.rule.divisible:
             return None
-        scale, most, wanted = self.accepted.scale, 1.0, []
+        # Its own drafts come as they were calibrated.
+        scale = self.accepted.scale if self.offers_draft else 1.0
+        most, wanted = 1.0, []
         for each in expected:
             # No token is likelier than one before it: so parents come first.
             most = min(most, scale * each)
@@ -262,7 +266,17 @@ class Session:
             request = first_nodes(request, rows - 1)
         decision = self.rule.decide(request, len(self.tokens), chosen[:rows], logits[:rows])
         if not pending.drafted:
+            decision = self._until_stop(decision)
             self._learn(decision, rows, logits)
+        return decision
+
+    def _until_stop(self, decision: Decision) -> Decision:
+        """Return a decision on the own draft without what follows its first stop token."""
+        assert self.pending is not None
+        draft = self.pending.round.draft
+        for place, node in enumerate(decision.path):
+            if draft[node] in self.stop_token_ids:
+                return Decision(decision.path[:place], draft[node])
         return decision
 
     def _learn(self, decision: Decision, rows: int, logits: Logits) -> None:
@@ -300,7 +314,7 @@ class Session:
         pending.emitted += tokens
         if not self._continues(pending, token):
             return self._finish_round((), batch_rows, price)
-        pending.draft_itself(self.self_draft, self._left)
+        pending.draft_itself(self.self_draft, self._left, price)
         return None
 
     def _logprobs_of(

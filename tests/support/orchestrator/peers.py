@@ -21,7 +21,14 @@ from foredraft.messages import (
     Verdict,
     VerifyOpen,
 )
-from foredraft.types import NO_PRICE, Guess, ModelInfo, SamplingParams, TokenLogprobs
+from foredraft.types import (
+    NO_PRICE,
+    Guess,
+    ModelInfo,
+    SamplingParams,
+    Timings,
+    TokenLogprobs,
+)
 from orchestrator.config import BreakerConfig, OrchestratorConfig, RetryConfig
 from orchestrator.request import GenerationRequest, StepEvent, Summary
 
@@ -189,6 +196,8 @@ class ScriptedVerifier:
         self.price = NO_PRICE
         # Of each draft no more tokens are verified.
         self.most_bought = MAX_DRAFT
+        # So many tokens of a plain round take one pass.
+        self.tokens_a_pass = 1
         # So many tokens of a prompt count as read for others.
         self.cached_tokens = 0
         self.rounds: list[Round] = []
@@ -234,7 +243,7 @@ class _VerifyStream:
             request = replace(request, draft=(), parents=(), plain_steps=1)
         elif left_out:
             request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
-        verdict = decide(self._tokens, request, stops)
+        verdict = decide(self._tokens, request, stops, self._port.tokens_a_pass)
         first = not self._answered
         self._answered = True
         due = 0 if self._open.logprobs is None else verdict.accepted + len(verdict.next_tokens)
@@ -253,14 +262,17 @@ class _VerifyStream:
             self._port.live.remove(self)
 
 
-def decide(tokens: list[int], asked: Round, stops: Sequence[int] = ()) -> Verdict:
+def decide(
+    tokens: list[int], asked: Round, stops: Sequence[int] = (), tokens_a_pass: int = 1
+) -> Verdict:
     """Keep while equal, on a verifier whose prefix is `tokens`; they become the next prefix."""
     if hash_prefix(tokens) != asked.base.prefix_hash:
         raise PrefixMismatch("base is another prefix")
     if not asked.draft:
         emitted = plain(tokens, asked.plain_steps, stops)
         tokens.extend(emitted)
-        return Verdict(asked.base, 0, emitted)
+        passes = -(-len(emitted) // tokens_a_pass)
+        return Verdict(asked.base, 0, emitted, Timings(passes=passes))
     parents, path, at = explicit(asked.parents, len(asked.draft)), [], ROOT
     for node, token in enumerate(asked.draft):
         if parents[node] == at and token == next_token(tokens):

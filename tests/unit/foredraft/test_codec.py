@@ -36,7 +36,7 @@ from foredraft.messages import (
     Verdict,
     VerifyOpen,
 )
-from foredraft.ngram.tree import NgramParams
+from foredraft.ngram.params import NgramParams
 from foredraft.types import (
     Acceptance,
     Base,
@@ -237,6 +237,7 @@ records: list[tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any]
             st.integers(0, 1),
             stores,
             self_draft=st.integers(0, MAX_DRAFT),
+            ngram=st.none() | st.builds(NgramParams, st.floats(0, 9), st.integers(1, 9)),
         ),
         verifier_codec.verify_open_to_pb,
         verifier_codec.verify_open_from_pb,

@@ -11,7 +11,7 @@ from foredraft.decoding.draft_planner import AheadRequest, DraftPlanner, DraftRe
 from foredraft.decoding.drafter_view import DrafterView
 from foredraft.decoding.outcomes import outcome
 from foredraft.messages import DraftOpened, Propose, ProposeAhead
-from foredraft.ngram.tree import NgramParams
+from foredraft.ngram.params import NgramParams
 from foredraft.types import NGRAM, ModelInfo
 
 MODEL = ModelInfo(50, 100, "tokenizer", "exact", "drafter")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from foredraft.decoding.tree import branch, check_parents
 from foredraft.ngram.index import NgramIndex, mix
-from foredraft.ngram.tree import NOTHING, NgramParams, ngram_tree
+from foredraft.ngram.params import NgramParams
+from foredraft.ngram.tree import NOTHING, ngram_tree
 
 texts = st.lists(st.integers(0, 4), max_size=30)
 

@@ -113,3 +113,10 @@ async def test_a_plain_request_takes_no_n_grams() -> None:
     asked = request(40, prompt=prompt, speculate=False)
     _, report = await run(asked, ScriptedDrafter(), ScriptedVerifier(), NGRAM)
     assert report.draft_rounds == 0 and not report.mode.ngram
+
+
+async def test_a_verifier_learns_how_plain_rounds_draft_for_themselves() -> None:
+    for asked, expected in ((request(4), SWITCHED_ON.params), (request(4, speculate=False), None)):
+        verifier = ScriptedVerifier()
+        await run(asked, ScriptedDrafter(), verifier, NGRAM)
+        assert [opened.ngram for opened in verifier.opens] == [expected]

@@ -135,6 +135,14 @@ async def test_plain_requests_open_no_drafter_and_take_long_steps() -> None:
     assert (report.origins, report.mat, report.drafter_attaches) == ({Origin.PLAIN: 60}, 0.0, 0)
 
 
+async def test_plain_rounds_are_as_many_passes_long_where_a_pass_commits_more() -> None:
+    verifier = ScriptedVerifier()
+    verifier.tokens_a_pass = 4
+    _, report = await run(request(100, speculate=False), ScriptedDrafter(), verifier)
+    assert [r.plain_steps for r in verifier.rounds] == [1, 8, 32, 32, 27]
+    assert report.target_passes == 1 + 2 + 8 + 8 + 7
+
+
 @pytest.mark.parametrize("max_new", [1, 2, 5, 6])
 async def test_short_requests_end_exactly(max_new: int) -> None:
     await run(request(max_new), ScriptedDrafter(), ScriptedVerifier())

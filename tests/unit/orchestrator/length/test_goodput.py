@@ -287,3 +287,38 @@ def test_what_plain_decoding_earned_pays_for_beginning_again() -> None:
     for _ in range(800):
         state = goodput.spent(state, plain_round(8.0, 0.0, ALONE))
     assert goodput.begin_pays(state, rows=0, opening_s=30.0, tokens_left=20)
+
+
+def test_plain_decoding_that_drafts_for_itself_is_as_fast_as_it_is() -> None:
+    # Two tokens of a draft are kept, each row costs a tenth of a pass.
+    goodput, price = controller(), Price(1, 1.0, 0.1)
+    state = live(goodput, 80, accepted=2, price=price)
+    assert goodput.next_k(state) == 2
+    alone = goodput.seconds(state, 0)
+    for _ in range(20):
+        # Eight tokens in two passes.
+        state = goodput.spent(state, Cost(0, 0, 0, 8, 2.0, 0.0, price, 8, 2))
+    assert goodput.seconds(state, 0) < 0.4 * alone
+    assert goodput.next_k(state) == 0
+
+
+def test_a_drafted_round_says_what_plain_decoding_would_have_committed() -> None:
+    goodput, price = controller(), Price(1, 1.0, 0.1)
+    state = live(goodput, 40, accepted=2, price=price)
+    before = goodput.seconds(state, 0)
+    same = goodput.spent(state, Cost(2, 2, 2, 3, 1.3, 0.1, price))
+    assert goodput.seconds(same, 0) == pytest.approx(before)
+    for _ in range(20):
+        state = goodput.spent(state, Cost(2, 2, 2, 3, 1.3, 0.1, price, 3, 1))
+    assert goodput.seconds(state, 0) < 0.6 * before
+
+
+def test_another_text_halves_what_is_known_of_plain_decoding() -> None:
+    goodput = controller()
+    state = goodput.spent(goodput.initial(), Cost(0, 0, 0, 8, 2.0, 0.0, ALONE, 8, 2))
+    start, _ = goodput.resumed(state, ALONE)
+    assert (
+        goodput.seconds(state, 0)
+        < goodput.seconds(start, 0)
+        < goodput.seconds(goodput.initial(), 0) * 1.0 + 1.0
+    )

@@ -162,6 +162,15 @@ def test_each_further_session_has_a_cost_of_its_own() -> None:
     assert costs.draft_s == pytest.approx(0.4, rel=0.1)
 
 
+def test_a_draft_may_cost_more_than_a_pass_but_no_pause_is_its_cost() -> None:
+    costs = PassCosts((1, 9), (1.0, 3.0))
+    for _ in range(400):
+        costs.observe(Pass(1, 0, 3.0, beside_drafts=True, drafted=1))
+    assert costs.draft_s == pytest.approx(2.0, rel=0.1)
+    costs.observe(Pass(1, 0, 1000.0, beside_drafts=True, drafted=1))
+    assert costs.draft_s == pytest.approx(2.0, rel=0.1)
+
+
 def test_costs_follow_a_machine_that_becomes_slower() -> None:
     costs = PassCosts((1, 9, 17), (1.0, 3.0, 5.0))
     for _ in range(200):

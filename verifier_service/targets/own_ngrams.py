@@ -1,0 +1,57 @@
+"""What a target that reads left to right drafts for itself: trees of the text's own n-grams.
+
+In plain rounds. No drafter is asked and no message sent, so such a draft costs the rows that are
+bought of it and nothing else: text that repeats itself is decoded faster at every load.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence, Set
+
+from foredraft.ngram.params import NgramParams
+from foredraft.ngram.tree import NOTHING, NgramTree
+from verifier_service.rules.ngrams import TreeGrower
+from verifier_service.rules.rules import Logits
+from verifier_service.rules.sampling import RowSampling
+from verifier_service.schedule.calibration import Calibration
+
+
+class OwnNgrams:
+    """Drafts of at most `most_tokens` tokens, from the text's n-grams as params have it."""
+
+    most_ahead = 0
+    beside_s = 0.0
+
+    def __init__(
+        self, most_tokens: int, params: NgramParams, stops: Set[int], trees: TreeGrower
+    ) -> None:
+        self.most_tokens = most_tokens
+        self._grow = trees(most_tokens, params, stops)
+        self._text = array("i")
+        self._accepted = Calibration()
+        self._expected: tuple[float, ...] = ()
+
+    def draft(self, depth: int, least: float = 0.0) -> NgramTree:
+        """Return the likeliest tree, as likely as such trees were in this text."""
+        scale = self._accepted.scale
+        tree = self._grow(self._text, depth, least / scale) if depth > 0 else NOTHING
+        self._expected = tree.expected
+        return tree._replace(expected=tuple(min(1.0, scale * each) for each in tree.expected))
+
+    def rows_ahead(self, drafted: int, room: int) -> int:
+        """Return 0."""
+        return 0
+
+    def decided(
+        self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
+    ) -> None:
+        """Learn how many of the verified tokens were accepted."""
+        self._accepted = self._accepted.after(self._expected[:drafted], len(tokens) - 1)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Follow the text."""
+        self._text.extend(tokens)
+
+    def forget(self) -> None:
+        """Do nothing: a draft is of the text as it is."""
