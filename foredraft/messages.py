@@ -187,6 +187,8 @@ class Verdict:
     left_out: int = 0
     # What the deciding pass went by.
     price: Price = NO_PRICE
+    # The tokens that the pass would have committed without the draft; 0: not known.
+    plain_tokens: int = 0
     feature_parts: tuple[Part, ...] = ()
 
     @property

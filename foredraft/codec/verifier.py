@@ -148,6 +148,7 @@ def verdict_to_pb(v: Verdict) -> verifier_pb2.Verdict:
         cached_tokens=v.cached_tokens,
         left_out=v.left_out,
         price=price_to_pb(v.price),
+        plain_tokens=v.plain_tokens,
     )
 
 
@@ -162,6 +163,8 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         )
     limits.check_range("cached_tokens", m.cached_tokens, 0, limits.MAX_PREFIX)
     limits.check_range("left_out", m.left_out, 0, limits.MAX_DRAFT)
+    committed = m.accepted + len(m.next_tokens)
+    limits.check_range("plain_tokens", m.plain_tokens, 0, committed)
     return Verdict(
         base_from_pb(m.base),
         m.accepted,
@@ -174,4 +177,5 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
         m.cached_tokens,
         m.left_out,
         price_from_pb(m.price),
+        m.plain_tokens,
     )

@@ -23,7 +23,7 @@ from typing import Any
 from foredraft.decoding.tree import depths
 from foredraft.errors import DeadlineExceeded
 from foredraft.lease import LeaseEnded
-from foredraft.types import Acceptance, Timings
+from foredraft.types import Timings
 from orchestrator.config import OrchestratorConfig
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.channel import BoundedChannel
@@ -286,15 +286,12 @@ class _Run:
 
     def _plainly(self, step: Step, passes: int) -> tuple[int, int]:
         """Return how many tokens plain decoding would have committed, in how many passes; none
-        where that is not known.
-
-        It drafts of the text's n-grams, too, where that is exact, but not for a round of one token.
+        where that is not known, as of a round of one token.
         """
-        if not step.request.draft:
-            known = passes > 0 and step.request.plain_steps > 1
-            return (len(step.tokens), passes) if known else (0, 0)
-        same = step.ngram and self._config.acceptance is Acceptance.COUPLED
-        return (len(step.tokens) if same else 1), 1
+        if step.request.draft:
+            return max(1, step.plain_tokens), 1
+        known = passes > 0 and step.request.plain_steps > 1
+        return (len(step.tokens), passes) if known else (0, 0)
 
     async def _emit_held_back(self, emit: Emit) -> None:
         event, self._held_back = self._held_back, None

@@ -22,9 +22,8 @@ an observation of the positions below k; those from k on are unobserved, not rej
 Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C / g.
 
 - g is how many tokens a pass of plain rounds commits: more than one where the target drafts of the
-  text's own n-grams. A drafted round observes it, too: plain decoding would have committed what a
-  draft of the n-grams did, and one token where there was none. So it is known of a text without
-  decoding it plainly.
+  text's own n-grams. A drafted round observes it, too: its verdict has how many tokens the pass
+  would have committed without the draft. So it is known of a text without decoding it plainly.
 - k stands for the tokens that the verifier buys of the draft, in the share of late.
 - C is the time of a pass over one row of each of the n sessions that share it, c what one more row
   adds to it, d what a drafted round's draft and messages take from the passes of the others: the

@@ -23,7 +23,8 @@ class Step:
     text's n-grams. observation is None for a plain round. ran_ahead is true where a draft was
     requested meanwhile, hit that the outcome was one that it was requested for. Of the draft
     `bought` tokens were verified, at this price. cached_tokens of the prompt were not read for this
-    request; the first step has them. kept are the nodes of the draft that were committed; the
+    request; the first step has them. Without the draft the pass would have committed plain_tokens,
+    0 where that is not known. kept are the nodes of the draft that were committed; the
     drafter took draft_timings for it.
     """
 
@@ -36,6 +37,7 @@ class Step:
     hit: bool
     bought: int
     price: Price
+    plain_tokens: int = 0
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     cached_tokens: int = 0
     kept: tuple[int, ...] = ()

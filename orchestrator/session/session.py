@@ -256,6 +256,7 @@ class Session:
             ngram=draft is not None and draft.block.proposal == NGRAM,
             bought=bought,
             price=verdict.price,
+            plain_tokens=verdict.plain_tokens,
             observation=observed(draft, request, verdict, done.num_accepted) if draft else None,
             ran_ahead=bool(self._ahead),
             hit=any(map(self._prefix.starts_with, self._ahead)),

@@ -25,8 +25,8 @@ Floats = npt.NDArray[np.float64]
 _SHARE = 0.05
 # The same where a session drafts alone: less, so that the mean cost of drafts is found first.
 _ALONE_SHARE = 0.01
-# A pass that took more times as long as expected was interrupted: that is no cost. Drafts made
-# beside one on the same cores do make it that long.
+# A pass that took more times as long as expected was interrupted: that is no cost. But drafts made
+# beside one on the same cores do make it that long: it is a cost of theirs.
 _MOST, _MOST_BESIDE_DRAFTS = 1.5, 4.0
 # One that took less of what was expected shows that this is wrong, drafts beside it or not.
 _LEAST = 0.8
@@ -74,12 +74,13 @@ class PassCosts:
         self._factors = [1.0] * len(self._rows)
         self._seconds = self._measured
         self._context_s, self._session_s = context_s, session_s
-        self._excess_s = self._drafted = 0.0
+        # Beside drafts, by which a pass is and is not taken for an interrupted one.
+        self._excess_s = self._lost_s = self._drafted = 0.0
 
     @property
     def draft_s(self) -> float:
         """What passes lose to one drafted round's drafts and messages."""
-        return max(0.0, self._excess_s / (self._drafted + _DRAFT_WEIGHT))
+        return max(0.0, self._lost_s / (self._drafted + _DRAFT_WEIGHT))
 
     def seconds(self, rows: float, context: int = 0, sessions: int = 1) -> float:
         """Return the seconds of a pass."""
@@ -105,17 +106,23 @@ class PassCosts:
         """Learn from a pass."""
         expected = self.seconds(done.rows, done.context, done.sessions)
         seconds = min(done.seconds, _MOST * expected)
-        unexpected_s = seconds - expected - done.drafted * self.draft_s
+        usual_s = self._excess_s / (self._drafted + _DRAFT_WEIGHT)
+        unexpected_s = seconds - expected - done.drafted * max(0.0, usual_s)
         fade = _DRAFT_FADE**done.drafted
         self._drafted = fade * self._drafted + done.drafted
         self._excess_s *= fade
+        self._lost_s *= fade
         measured = _at(self._rows, self._measured, done.rows)
         beside = self._measured_beside_s(done.context, done.sessions)
         if done.beside_drafts:
-            self._excess_s += min(done.seconds, _MOST_BESIDE_DRAFTS * expected) - expected
+            self._excess_s += seconds - expected
+            self._lost_s += min(done.seconds, _MOST_BESIDE_DRAFTS * expected) - expected
             if seconds > _LEAST * expected:
                 if done.alone and done.drafted:
-                    self._scale += _ALONE_SHARE * unexpected_s / (measured + beside)
+                    moved = self._scale + _ALONE_SHARE * unexpected_s / (measured + beside)
+                    # Not far below what the pass took, drafts and all.
+                    least = _LEAST * seconds / (measured + beside)
+                    self._scale = max(moved, min(least, self._scale))
                     self._rescale()
                 return
         self._scale += _SHARE * (seconds / (measured + beside) - self._scale)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence, Set
 
+from foredraft.decoding.tree import ROOT
 from foredraft.ngram.params import NgramParams
 from foredraft.ngram.tree import NOTHING, NgramTree
 from verifier_service.rules.ngrams import TreeGrower
@@ -34,10 +35,14 @@ class OwnNgrams:
 
     def draft(self, depth: int, least: float = 0.0) -> NgramTree:
         """Return the likeliest tree, as likely as such trees were in this text."""
-        scale = self._accepted.scale
-        tree = self._grow(self._text, depth, least / scale) if depth > 0 else NOTHING
+        scale, tree = self._accepted.scale, self._tree(depth, least)
         self._expected = tree.expected
         return tree._replace(expected=tuple(min(1.0, scale * each) for each in tree.expected))
+
+    def _tree(self, depth: int, least: float) -> NgramTree:
+        if depth <= 0:
+            return NOTHING
+        return self._grow(self._text, depth, least / self._accepted.scale)
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return 0."""
@@ -55,3 +60,11 @@ class OwnNgrams:
 
     def forget(self) -> None:
         """Do nothing: a draft is of the text as it is."""
+
+    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+        """Return how many of the next tokens the tree of now has, one after the other."""
+        tree, at, found = self._tree(len(tokens), least), ROOT, 0
+        for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
+            if found < len(tokens) and parent == at and token == tokens[found]:
+                at, found = node, found + 1
+        return found

@@ -89,6 +89,9 @@ class SelfDraft(Protocol):
     def forget(self) -> None:
         """Drop the guesses: the text goes on by other drafts."""
 
+    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+        """Return how many of the next tokens, the first ones, a draft of its own would have had."""
+
 
 class NoSelfDraft:
     """Of a session that drafts nothing itself."""
@@ -114,6 +117,10 @@ class NoSelfDraft:
 
     def forget(self) -> None:
         """Do nothing."""
+
+    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+        """Return 0."""
+        return 0
 
 
 @dataclass(slots=True)
@@ -287,6 +294,10 @@ class OwnTree:
     def forget(self) -> None:
         """Drop the guesses of rows."""
         self._rows, self._offered, self._free = (), 0, 0
+
+    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+        """Return 0: no rows were ahead."""
+        return 0
 
 
 _chance = attrgetter("chance")

@@ -301,6 +301,9 @@ class Session:
         path, token = decision
         tokens = [*(draft[node] for node in path), token]
         pending.logprobs += self._logprobs_of(raw, [0, *(1 + node for node in path)], tokens)
+        plain_tokens = 0
+        if pending.drafted:
+            plain_tokens = 1 + self.self_draft.foreseen(tokens[:-1], price.least_chance)
         if self.features is not None:
             fed = len(self.tokens) - self.cached
             self.features.keep([*range(fed), *(fed + node for node in path)])
@@ -310,7 +313,7 @@ class Session:
         if pending.drafted:
             pending.emitted.append(token)
             self.accepted = self.accepted.after(pending.round.expected, len(path))
-            return self._finish_round(path, batch_rows, price)
+            return self._finish_round(path, batch_rows, price, plain_tokens)
         pending.emitted += tokens
         if not self._continues(pending, token):
             return self._finish_round((), batch_rows, price)
@@ -333,7 +336,9 @@ class Session:
         self.prefix_hash = extend_hash(self.prefix_hash, tokens)
         self.self_draft.extend(tokens)
 
-    def _finish_round(self, path: tuple[int, ...], batch_rows: int, price: Price) -> Verdict:
+    def _finish_round(
+        self, path: tuple[int, ...], batch_rows: int, price: Price, plain_tokens: int = 0
+    ) -> Verdict:
         """End the round in flight; return its verdict, with path as the accepted nodes."""
         assert self.pending is not None
         pending, self.pending = self.pending, None
@@ -357,6 +362,7 @@ class Session:
             self.num_cached_from_others,
             len(pending.asked.draft) - pending.num_drafted if pending.drafted else 0,
             price,
+            plain_tokens,
         )
         self.prompt_logprobs, self.num_cached_from_others = None, 0
         self.last = (pending.asked, verdict)

@@ -42,6 +42,8 @@ UNSEEN = {
     "verifier_bought_tokens_total",
     "verifier_kept_tokens_total",
     "verifier_offered_tokens_total",
+    "verifier_own_bought_tokens_total",
+    "verifier_own_kept_tokens_total",
     "verifier_rounds_total",
 }
 ALL = [*INGRESS, *(metric for each in SERVICES.values() for metric in each.values())]

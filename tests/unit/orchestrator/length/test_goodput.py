@@ -317,8 +317,4 @@ def test_another_text_halves_what_is_known_of_plain_decoding() -> None:
     goodput = controller()
     state = goodput.spent(goodput.initial(), Cost(0, 0, 0, 8, 2.0, 0.0, ALONE, 8, 2))
     start, _ = goodput.resumed(state, ALONE)
-    assert (
-        goodput.seconds(state, 0)
-        < goodput.seconds(start, 0)
-        < goodput.seconds(goodput.initial(), 0) * 1.0 + 1.0
-    )
+    assert goodput.seconds(state, 0) < goodput.seconds(start, 0) < 1

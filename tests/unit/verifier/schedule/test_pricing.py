@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foredraft.types import NO_PRICE
+from tests.support.examples import examples
 from verifier_service.schedule.calibration import Calibration
 from verifier_service.schedule.costs import Pass, PassCosts
 from verifier_service.schedule.pricing import Offer, Priced, Unpriced
@@ -169,6 +171,18 @@ def test_a_draft_may_cost_more_than_a_pass_but_no_pause_is_its_cost() -> None:
     assert costs.draft_s == pytest.approx(2.0, rel=0.1)
     costs.observe(Pass(1, 0, 1000.0, beside_drafts=True, drafted=1))
     assert costs.draft_s == pytest.approx(2.0, rel=0.1)
+
+
+@examples(50)
+@given(seed=st.integers(0, 10**6), alone=st.floats(0, 1))
+def test_whatever_passes_take_a_price_stays_within_what_they_took(seed: int, alone: float) -> None:
+    chance, costs = random.Random(seed), PassCosts((1, 9, 33), (1.0, 2.0, 5.0))
+    for _ in range(1000):
+        rows = chance.randint(1, 40)
+        seconds = (1 + 0.1 * rows) * chance.choice([0.5, 1.0, 1.0, 1.0, 2.0, 5.0, 50.0])
+        drafted, beside = chance.randint(0, 2), chance.random() < 0.9
+        costs.observe(Pass(rows, 0, seconds, beside, drafted, 1, chance.random() < alone))
+        assert 0.2 < costs.seconds(9) < 50 and 0 <= costs.draft_s < 200
 
 
 def test_costs_follow_a_machine_that_becomes_slower() -> None:

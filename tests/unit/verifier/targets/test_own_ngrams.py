@@ -123,6 +123,8 @@ def test_a_draft_goes_on_beside_rounds_with_a_drafters():
     handle = engine.open(opened(prefix=text, new=40))
     drafted = verdict_of(engine, handle, round_after(text, (6, 0, 5)))
     assert (drafted.accepted, drafted.next_tokens) == (2, (1,))
+    # Without that draft the n-grams would have found the same tokens.
+    assert drafted.plain_tokens == 3
     text = (*text, 6, 0, 1)
     plain = verdict_of(engine, handle, round_after(text, number=1, steps=9))
     assert plain.next_tokens == (2, 3, 4, 5, 6, 0, 1, 2, 3)
@@ -176,3 +178,13 @@ def test_no_node_is_less_likely_than_what_pays():
 def test_nothing_pays_below_a_rows_share_of_a_pass():
     assert Price(4, 2.0, 0.1).least_chance == pytest.approx(0.2)
     assert NO_PRICE.least_chance == 0.0
+
+
+def test_what_plain_decoding_would_have_committed_is_counted_to_the_first_miss():
+    drafts = own(text=[1, 2, 3, 4, 1, 2, 9, 4, 1])
+    for tokens, count in (((2, 3, 4), 3), ((2, 9, 4), 3), ((2, 3, 9), 2), ((2, 7), 1), ((7,), 0)):
+        assert drafts.foreseen(tokens, 0.0) == count
+    assert drafts.foreseen((), 0.0) == drafts.foreseen((2, 3), 1.1) == 0
+    engine = make_engine(CountingModel(vocab=7))
+    handle = engine.open(opened(prefix=(1, 2, 3), new=9))
+    assert verdict_of(engine, handle, round_after((1, 2, 3), (4, 5))).plain_tokens == 1
