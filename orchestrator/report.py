@@ -59,7 +59,11 @@ class RoundClass(NamedTuple):
 
 
 class RoundTrace(NamedTuple):
-    """One round of a request's trace: why k, what was offered and bought of it, at which price."""
+    """One round of a request's trace: why k, what was offered and bought of it, at which price.
+
+    It committed `tokens` in so many of the target's passes: fewer than tokens in a plain round, where
+    the target drafts itself.
+    """
 
     k: int
     reason: str
@@ -67,6 +71,8 @@ class RoundTrace(NamedTuple):
     bought: int
     accepted: int
     price: Price
+    tokens: int
+    passes: int
 
 
 NO_DRAFT = Decision(0, "no draft was requested")
@@ -192,10 +198,13 @@ class StatsAccumulator:
     def add(self, tokens: tuple[Committed, ...], stats: RoundStats) -> None:
         """Count one round."""
         self.rounds += 1
-        self.target_passes += stats.verify_timings.passes
+        passes = stats.verify_timings.passes
+        self.target_passes += passes
         offered, bought = stats.num_draft_tokens, stats.num_bought
         k, reason, _ = stats.decision
-        self.trace.append(RoundTrace(k, reason, offered, bought, stats.num_accepted, stats.price))
+        kept, price = stats.num_accepted, stats.price
+        traced = RoundTrace(k, reason, offered, bought, kept, price, len(tokens), passes)
+        self.trace.append(traced)
         self.rounds_by[self._class(stats)] += 1
         self.num_bought_tokens += bought
         self.origins.update(token.origin for token in tokens)

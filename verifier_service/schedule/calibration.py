@@ -21,7 +21,11 @@ class Calibration:
     @property
     def scale(self) -> float:
         """The factor from an estimate to what has to be expected."""
-        return (self.accepted + _WEIGHT) / (self.expected + _WEIGHT)
+        return self.scale_after(1.0)
+
+    def scale_after(self, prior: float) -> float:
+        """Return the same where, before any draft, it was expected to be prior."""
+        return (self.accepted + _WEIGHT * prior) / (self.expected + _WEIGHT)
 
     def after(self, expected: Sequence[float], accepted: int) -> Calibration:
         """Return the sums after one more draft, of which so many tokens were accepted."""

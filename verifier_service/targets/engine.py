@@ -30,7 +30,7 @@ from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.followers import Followers
-from verifier_service.targets.own_ngrams import OwnNgrams
+from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
 from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
@@ -82,6 +82,8 @@ class VerifierEngine:
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
         self._learnt = Learnt()
+        # By temperature, of which there are at most as many as tenths.
+        self._ngrams: dict[float, NgramsAccepted] = {}
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._manager = KvManager(model, kv)
@@ -181,7 +183,9 @@ class VerifierEngine:
         own: SelfDraft = NoSelfDraft()
         if rule.divisible and request.ngram is not None:
             stops = frozenset(request.stop_token_ids)
-            own = OwnNgrams(request.max_draft, request.ngram, stops, self._trees)
+            tenths = round(request.sampling.temperature, 1)
+            accepted = self._ngrams.setdefault(tenths, NgramsAccepted())
+            own = OwnNgrams(request.max_draft, request.ngram, stops, self._trees, accepted)
         elif rule.divisible and request.layout is not None and request.self_draft:
             followers = Followers(request.layout)
             most, guesses = request.self_draft, self._guesses

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
 from foredraft.decoding.tree import ROOT
 from foredraft.ngram.params import NgramParams
@@ -18,6 +19,18 @@ from verifier_service.rules.sampling import RowSampling
 from verifier_service.schedule.calibration import Calibration
 
 
+# A row must bring so many times what it takes: to grow, to buy and to draw costs something, too, and
+# the nodes that are offered are those that are overrated most.
+_MARGIN = 2.0
+
+
+@dataclass(slots=True)
+class NgramsAccepted:
+    """What came of an engine's n-gram drafts at a temperature, which the next sessions begin with."""
+
+    all: Calibration = field(default_factory=Calibration)
+
+
 class OwnNgrams:
     """Drafts of at most `most_tokens` tokens, from the text's n-grams as params have it."""
 
@@ -25,9 +38,15 @@ class OwnNgrams:
     beside_s = 0.0
 
     def __init__(
-        self, most_tokens: int, params: NgramParams, stops: Set[int], trees: TreeGrower
+        self,
+        most_tokens: int,
+        params: NgramParams,
+        stops: Set[int],
+        trees: TreeGrower,
+        accepted: NgramsAccepted,
     ) -> None:
         self.most_tokens = most_tokens
+        self._others = accepted
         self._grow = trees(most_tokens, params, stops)
         self._text = array("i")
         self._accepted = Calibration()
@@ -35,14 +54,18 @@ class OwnNgrams:
 
     def draft(self, depth: int, least: float = 0.0) -> NgramTree:
         """Return the likeliest tree, as likely as such trees were in this text."""
-        scale, tree = self._accepted.scale, self._tree(depth, least)
+        scale, tree = self._scale, self._tree(depth, least)
         self._expected = tree.expected
         return tree._replace(expected=tuple(min(1.0, scale * each) for each in tree.expected))
 
     def _tree(self, depth: int, least: float) -> NgramTree:
         if depth <= 0:
             return NOTHING
-        return self._grow(self._text, depth, least / self._accepted.scale)
+        return self._grow(self._text, depth, _MARGIN * least / self._scale)
+
+    @property
+    def _scale(self) -> float:
+        return self._accepted.scale_after(self._others.all.scale)
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return 0."""
@@ -52,7 +75,9 @@ class OwnNgrams:
         self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
     ) -> None:
         """Learn how many of the verified tokens were accepted."""
-        self._accepted = self._accepted.after(self._expected[:drafted], len(tokens) - 1)
+        verified, kept = self._expected[:drafted], len(tokens) - 1
+        self._accepted = self._accepted.after(verified, kept)
+        self._others.all = self._others.all.after(verified, kept)
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Follow the text."""

@@ -13,6 +13,9 @@ from foredraft_kernels.loader import load_kernels
 from foredraft_kernels.structs import NgramText
 from verifier_service.rules.ngrams import TreeGrower, reference_trees
 
+# Where other threads wait for it, to give the GIL back and take it again takes longer than a tree.
+_HOLDING_THE_GIL = ctypes.PYFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
+
 
 def best_trees() -> TreeGrower:
     """Return the compiled trees where they were built, else the reference."""
@@ -26,7 +29,7 @@ class NativeTrees:
     def __init__(
         self, kernels: ctypes.CDLL, num_nodes: int, params: NgramParams, stops: Set[int]
     ) -> None:
-        self._grow = kernels.fd_ngram_tree
+        self._grow = _HOLDING_THE_GIL(("fd_ngram_tree", kernels))
         self._params = params
         self._pseudocounts, self._stops = array("d", params.pseudocounts), array("i", stops)
         self._tokens, self._parents = (

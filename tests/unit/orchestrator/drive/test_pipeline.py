@@ -141,6 +141,7 @@ async def test_plain_rounds_are_as_many_passes_long_where_a_pass_commits_more() 
     _, report = await run(request(100, speculate=False), ScriptedDrafter(), verifier)
     assert [r.plain_steps for r in verifier.rounds] == [1, 8, 32, 32, 27]
     assert report.target_passes == 1 + 2 + 8 + 8 + 7
+    assert [(one.tokens, one.passes) for one in report.trace][1:3] == [(8, 2), (32, 8)]
 
 
 @pytest.mark.parametrize("max_new", [1, 2, 5, 6])

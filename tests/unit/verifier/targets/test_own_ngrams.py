@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from foredraft.errors import InvalidRequest
 from foredraft.layout import Layout
 from foredraft.ngram.params import NgramParams
-from foredraft.types import NO_PRICE, Acceptance, Price, SamplingParams
+from foredraft.types import NO_PRICE, Acceptance, LogitsParams, Price, SamplingParams
 from tests.support.examples import examples
 from tests.support.verifiers import (
     CountingModel,
@@ -24,7 +24,7 @@ from tests.support.verifiers import (
 )
 from verifier_service.rules.ngrams import reference_trees
 from verifier_service.schedule.pricing import Unpriced
-from verifier_service.targets.own_ngrams import OwnNgrams
+from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
 
 # What stood in the text once is believed.
 EAGER = NgramParams(pseudocounts=(1.0, 0.1), min_node_prob=0.01)
@@ -54,8 +54,8 @@ def opened(params=EAGER, **fields):
     return replace(opening(**fields), ngram=params)
 
 
-def own(most=8, params=EAGER, text=(), stops=()):
-    made = OwnNgrams(most, params, frozenset(stops), reference_trees)
+def own(most=8, params=EAGER, text=(), stops=(), accepted=None):
+    made = OwnNgrams(most, params, frozenset(stops), reference_trees, accepted or NgramsAccepted())
     made.extend(text)
     return made
 
@@ -167,11 +167,24 @@ def test_what_was_rejected_makes_the_next_drafts_less_likely():
     assert all(0 <= each <= 1 for each in after.expected)
 
 
+def test_a_session_begins_with_what_came_of_others_drafts():
+    others = NgramsAccepted()
+    first = own(text=[1, 2, 3, 4] * 3, accepted=others)
+    before = own(text=[1, 2, 3, 4] * 3, accepted=others).draft(8)
+    for _ in range(9):
+        first.draft(8)
+        first.decided(8, [9], (), ())
+    after = own(text=[1, 2, 3, 4] * 3, accepted=others).draft(8)
+    assert sum(after.expected) < 0.3 * sum(before.expected)
+
+
 def test_no_node_is_less_likely_than_what_pays():
     drafts = own(text=[1, 2, 1, 2, 1, 3, 1])
     both = drafts.draft(1)
     assert set(both.tokens) == {2, 3}
-    assert drafts.draft(1, least=min(both.expected) * 1.01).tokens == both.tokens[:1]
+    # Twice what pays.
+    assert drafts.draft(1, least=min(both.expected) * 0.51).tokens == both.tokens[:1]
+    assert drafts.draft(1, least=min(both.expected) * 0.49).tokens == both.tokens
     assert drafts.draft(0).tokens == drafts.draft(-1).tokens == ()
 
 
@@ -188,3 +201,27 @@ def test_what_plain_decoding_would_have_committed_is_counted_to_the_first_miss()
     engine = make_engine(CountingModel(vocab=7))
     handle = engine.open(opened(prefix=(1, 2, 3), new=9))
     assert verdict_of(engine, handle, round_after((1, 2, 3), (4, 5))).plain_tokens == 1
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logits": LogitsParams(frequency_penalty=0.7, prompt_len=3)},
+        {"logits": LogitsParams(min_tokens=9, prompt_len=3), "stop_token_ids": (1,)},
+        {"logprobs": 2, "prompt_logprobs": True},
+    ],
+)
+def test_what_the_logits_are_processed_with_follows_the_draft(fields, temperature):
+    prefix, sampling = (0, 1, 2), SamplingParams(temperature, seed=7)
+    verdicts = []
+    for ngram in (None, EAGER):
+        engine = make_engine(RandomModel(vocab=3))
+        open_ = replace(opening(prefix, new=40, sampling=sampling), ngram=ngram, **fields)
+        handle, text, found = engine.open(open_), [*prefix], []
+        for number in range(4):
+            verdict = verdict_of(engine, handle, round_after(text, number=number, steps=9))
+            text += verdict.next_tokens
+            found.append((verdict.next_tokens, verdict.logprobs, verdict.prompt_logprobs))
+        verdicts.append(found)
+    assert verdicts[0] == verdicts[1]
