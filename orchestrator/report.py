@@ -61,8 +61,8 @@ class RoundClass(NamedTuple):
 class RoundTrace(NamedTuple):
     """One round of a request's trace: why k, what was offered and bought of it, at which price.
 
-    It committed `tokens` in so many of the target's passes: fewer than tokens in a plain round, where
-    the target drafts itself.
+    It committed `tokens` in so many of the target's passes: in fewer of them where the target
+    drafted itself.
     """
 
     k: int

@@ -226,7 +226,9 @@ class _Run:
         # The first token does not wait for the next ones either.
         steps = self._drafting.plain_steps if self._stats.rounds else 1
         if steps > 1:
-            steps = round(steps * self._plain_tokens)
+            # Half of what a pass commits more makes rounds longer: so there are fewer passes, which
+            # take longer then, and a stream is as smooth.
+            steps = round(steps * (1 + self._plain_tokens) / 2)
         request = self._session.next_round(steps)
         # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()

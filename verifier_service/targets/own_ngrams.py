@@ -18,15 +18,14 @@ from verifier_service.rules.rules import Logits
 from verifier_service.rules.sampling import RowSampling
 from verifier_service.schedule.calibration import Calibration
 
-
-# A row must bring so many times what it takes: to grow, to buy and to draw costs something, too, and
-# the nodes that are offered are those that are overrated most.
+# A row must bring so many times what it takes: to grow, to buy and to draw costs something, too,
+# and the nodes that are offered are those that are overrated most.
 _MARGIN = 2.0
 
 
 @dataclass(slots=True)
 class NgramsAccepted:
-    """What came of an engine's n-gram drafts at a temperature, which the next sessions begin with."""
+    """What came of an engine's n-gram drafts at a temperature: new sessions begin with that."""
 
     all: Calibration = field(default_factory=Calibration)
 

@@ -39,7 +39,7 @@ class RoundPrice(Answered):
 
 
 class TracedRound(Answered):
-    """One round: why k, what was offered and bought of it, at which price."""
+    """One round: why k, what was offered and bought of it, at which price; what it committed."""
 
     k: int
     reason: str
@@ -47,6 +47,8 @@ class TracedRound(Answered):
     bought: int
     accepted: int
     price: RoundPrice
+    tokens: int
+    passes: int
 
 
 class Speculation(Answered):
