@@ -39,13 +39,17 @@ class Pending:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @classmethod
-    def of(cls, asked: Round, now: float, own: SelfDraft, left: int, price: Price) -> Pending:
-        """Return a round that came now, with up to `left` tokens to commit at this price."""
+    def of(
+        cls, asked: Round, now: float, own: SelfDraft, left: int, room: int, price: Price
+    ) -> Pending:
+        """Return a round that came now, with up to `left` tokens to commit at this price and places
+        for so many draft tokens.
+        """
         pending = cls(asked, asked, asked, now)
         if asked.draft:
             own.forget()
         else:
-            pending.draft_itself(own, left, price)
+            pending.draft_itself(own, left, room, price)
         return pending
 
     @property
@@ -58,7 +62,7 @@ class Pending:
         """How many draft tokens the next pass verifies."""
         return len(self.round.draft)
 
-    def draft_itself(self, own: SelfDraft, left: int, price: Price) -> None:
+    def draft_itself(self, own: SelfDraft, left: int, room: int, price: Price) -> None:
         """Offer the session's own draft to the next pass, which decides one token more."""
         depth = min(self.asked.plain_steps - len(self.emitted), left) - 1
         tree = own.draft(depth, price.least_chance)
@@ -67,6 +71,8 @@ class Pending:
             self.offered = self.round = replace(
                 self.asked, draft=tree.tokens, parents=tree.parents, expected=tree.expected
             )
+            if len(tree.tokens) > room:
+                self.offered = self.round = first_nodes(self.offered, room)
 
     def buy(self, count: int) -> None:
         """Verify so many of the offered draft tokens, the first ones."""

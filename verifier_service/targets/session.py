@@ -94,7 +94,8 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
-        self.pending = Pending.of(request, now, self.self_draft, self._left, price)
+        room = self.streams.room(len(self.tokens))
+        self.pending = Pending.of(request, now, self.self_draft, self._left, room, price)
         return None
 
     @property
@@ -317,7 +318,8 @@ class Session:
         pending.emitted += tokens
         if not self._continues(pending, token):
             return self._finish_round((), batch_rows, price)
-        pending.draft_itself(self.self_draft, self._left, price)
+        room = self.streams.room(len(self.tokens))
+        pending.draft_itself(self.self_draft, self._left, room, price)
         return None
 
     def _logprobs_of(

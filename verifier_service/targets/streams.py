@@ -7,6 +7,7 @@ from typing import Protocol
 
 from foredraft.decoding.tree import ROOT, depths, explicit
 from foredraft.layout import Layout
+from foredraft.limits import MAX_DRAFT
 from foredraft.types import ModelInfo
 from verifier_service.models.port import Segment
 
@@ -27,6 +28,9 @@ class Streams(Protocol):
 
     def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the most rows of KV for a text of so many tokens and what a round adds."""
+
+    def room(self, tokens: int) -> int:
+        """Return how many draft tokens there are places for after a text of so many."""
 
     def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows a round takes, with so many of its tokens yet without KV."""
@@ -50,6 +54,10 @@ class LeftToRight:
     def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the rows of the text, of a draft and of the token after it."""
         return min(commit_limit + max_draft + 1, self.length)
+
+    def room(self, tokens: int) -> int:
+        """Return the places that are left, but for the token after the draft."""
+        return self.length - tokens - 1
 
     def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows decide; prefill brings the tokens before the last."""
@@ -82,6 +90,10 @@ class TwoStreams:
     def most_rows(self, commit_limit: int, max_draft: int, max_ahead: int) -> int:
         """Return the rows of the text and of a draft, and their queries."""
         return commit_limit + max_draft + 1 + max_draft + max_ahead
+
+    def room(self, tokens: int) -> int:
+        """Return the most there can be: a tree's tokens have the places of a path."""
+        return MAX_DRAFT
 
     def round_rows(self, uncached: int, drafted: int, ahead: int) -> int:
         """Return how many rows there are: content, and a query after the text and each node."""

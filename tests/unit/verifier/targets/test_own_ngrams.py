@@ -225,3 +225,13 @@ def test_what_the_logits_are_processed_with_follows_the_draft(fields, temperatur
             found.append((verdict.next_tokens, verdict.logprobs, verdict.prompt_logprobs))
         verdicts.append(found)
     assert verdicts[0] == verdicts[1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tree_has_no_more_tokens_than_the_model_has_places(seed):
+    prefix = tuple(random.Random(seed).randrange(3) for _ in range(40))
+    fields = {"prefix": prefix, "new": 8, "sampling": SamplingParams(1.5, seed=seed), "draft": 12}
+    models = [RandomModel(max_len=48, vocab=3) for _ in "ab"]
+    plain, _ = text_of(make_engine(models[0]), opening(**fields), [5, 3])
+    assert text_of(make_engine(models[1]), opened(**fields), [5, 3])[0] == plain
+    assert all(one.start + len(one.tokens) <= 48 for batch in models[1].batches for one in batch)
