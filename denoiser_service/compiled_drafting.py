@@ -90,6 +90,7 @@ class NativeDrafting:
         if logits.dtype != np.float32 or not logits.flags.c_contiguous:
             return self._reference(anchor)
         slots, settings.vocabulary = logits.shape
+        settings.most_cost = -math.log(anchor.least) if anchor.least > 0 else math.inf
         if settings.slots != slots:
             settings.slots, self._states = slots, array("q", bytes(8 * slots * settings.budget))
         state = array("q", anchor.state)

@@ -94,8 +94,9 @@ class Market:
             return self._clock() - began
         # What is read is read with drafts or without: a draft saves nothing of it.
         rows, read = rounds * self._length, unread + min(prefill, self._prefill_rows)
-        least = self._least_chance(rows, read, rounds)
-        offers = [self._made(key, sessions[key]) for key in buyers if sessions[key].hope > least]
+        least, making = self._least_chances(rows, read, rounds)
+        hopeful = [key for key in buyers if sessions[key].hope > least + making]
+        offers = [self._made(key, sessions[key], least) for key in hopeful]
         bought = self._bought(offers, rows, read, rounds)
         for key in buyers:
             sessions[key].buy(bought.get(key, 0))
@@ -122,27 +123,29 @@ class Market:
             count = bought.get(offer.key, 0)
             steps += sum(offer.expected[:count])
             added += sum(offer.rows[:count])
-        return steps * call_s / rounds - self._added_s(rows + read, added)
+        if not added:
+            return 0.0
+        rows += read
+        added_s = self._pricing.pass_s(rows + added, 0) - self._pricing.pass_s(rows, 0)
+        return steps * call_s / rounds - added_s
 
-    def _added_s(self, rows: int, more: int) -> float:
-        return self._pricing.pass_s(rows + more, 0) - self._pricing.pass_s(rows, 0)
-
-    def _least_chance(self, rows: int, read: int, rounds: int) -> float:
-        """Return what a draft's chance must exceed to pay for making it and for its rows, which are
-        cheapest for some number of drafts.
+    def _least_chances(self, rows: int, read: int, rounds: int) -> tuple[float, float]:
+        """Return what a draft's chance must exceed to pay for its rows, which are cheapest for some
+        number of drafts, and by how much to pay for making it, too.
         """
         call_s = self._pricing.pass_s(rows, 0)
         if not call_s or not rounds:
-            return 0.0
+            return 0.0, 0.0
+        without_s = self._pricing.pass_s(rows + read, 0)
         draft_s = min(
-            self._added_s(rows + read, drafts * self._length) / drafts
+            (self._pricing.pass_s(rows + read + drafts * self._length, 0) - without_s) / drafts
             for drafts in {1, 2, rounds, 2 * rounds}
         )
-        return rounds * (draft_s + self._draft_s) / call_s
+        return rounds * draft_s / call_s, rounds * self._draft_s / call_s
 
-    def _made(self, key: int, session: Session) -> Offer:
+    def _made(self, key: int, session: Session, least: float) -> Offer:
         began = self._clock()
-        offer = Offer(key, session.offer(), session.draft_rows)
+        offer = Offer(key, session.offer(least), session.draft_rows)
         self._draft_s += _DRAFT_SHARE * (self._clock() - began - self._draft_s)
         return offer
 

@@ -120,13 +120,16 @@ class Session:
         surest = -math.inf if self._before is None else self._before[1].surest
         return min(1.0, self._accepted.scale * math.exp(surest))
 
-    def offer(self) -> list[float]:
-        """Draft states, and return each one's chance to be come to, none likelier than before."""
+    def offer(self, least: float = 0.0) -> list[float]:
+        """Draft states, and return each one's chance to be come to, none likelier than before; none
+        is of use below the least.
+        """
         assert self._before is not None
         logits, last = self._before
         full = self._has_room(self.start, 2 * self._block_length)
+        least /= self._accepted.scale
         drafts = self._drafting(
-            Anchor(self.state, logits, self.start, last.normalisers, last.peaks, full)
+            Anchor(self.state, logits, self.start, last.normalisers, last.peaks, full, least)
         )
         worth = worth_evaluating(
             self.state, drafts, self._vocab, lambda state: full and self._goes_on(state)

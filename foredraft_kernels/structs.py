@@ -13,7 +13,7 @@ from typing import Any
 _int64, _double, _float = ctypes.c_int64, ctypes.c_double, ctypes.c_float
 _pointer = ctypes.c_void_p
 
-VERSION = 7
+VERSION = 8
 """abi.h's ABI_VERSION."""
 COLUMNS = 32
 """Columns of a panel (common/blocks.h); LINE bf16 numbers or BYTES bytes of a row are a line."""
@@ -155,7 +155,7 @@ class DraftGraph(ctypes.Structure):
 
 class DraftSettings(ctypes.Structure):
     _fields_ = (
-        *_each(_double, "temperature head"),
+        *_each(_double, "temperature head most_cost"),
         ("seed", ctypes.c_uint64),
         *_each(_int64, "slots vocabulary per_step budget"),
     )

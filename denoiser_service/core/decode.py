@@ -83,5 +83,5 @@ class GraphDrafting:
         graph = self.graph
         ranks = Ranks(anchor, self.rule, graph.ranked_by, graph.deepest)
         drafts = [ranks.draft(node.formula) for node in graph.nodes]
-        scores, unmasking = log_scores(graph, drafts), self.rule.unmasking
-        return prune(graph, drafts, scores, unmasking, self.budget, full=anchor.full)
+        scores, rule = log_scores(graph, drafts), self.rule
+        return prune(graph, drafts, scores, rule.unmasking, self.budget, anchor.full, anchor.least)

@@ -32,22 +32,24 @@ def prune(
     scores: Sequence[float],
     unmasking: Unmasking,
     budget: int,
-    *,
     full: bool = False,
+    least: float = 0.0,
 ) -> tuple[Guess, ...]:
     """Return at most `budget` (D*) distinct states to evaluate beside the anchor's, the best first;
-    the chance of each is its score. `drafts` and `scores`, logarithms, are of the graph's nodes.
+    the chance of each, at least `least`, is its score. `drafts` and `scores`, logarithms, are of
+    the graph's nodes.
 
     Grown from the anchor, always by the best node that one step can lead to from there or from a
     node that is kept: the best D* alone may hold nodes that no walk reaches any more. The draft of
     a full block is left out unless it is of use.
     """
+    least_log = math.log(least) if least > 0 else -math.inf
     left = sorted(range(len(drafts)), key=lambda node: -scores[node])
     reached: list[Formula] = [frozenset()]
     kept: dict[State, Guess] = {}
     while len(kept) < budget:
         best = next((node for node in left if graph.is_reached(node, reached, unmasking)), None)
-        if best is None:
+        if best is None or scores[best] < least_log:
             break
         left.remove(best)
         draft = drafts[best]

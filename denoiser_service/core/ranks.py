@@ -24,7 +24,8 @@ class Anchor(NamedTuple):
     of their sums, and log p [L] of the likeliest tokens; `start` is the block's first position in
     the text.
 
-    full is whether a full state is of use: the next block's first one is evaluated after it.
+    full is whether a full state is of use: the next block's first one is evaluated after it. least
+    is the chance below which a draft is of no use.
     """
 
     state: State
@@ -33,6 +34,7 @@ class Anchor(NamedTuple):
     normalisers: Floats
     peaks: Floats
     full: bool = False
+    least: float = 0.0
 
     @classmethod
     def of(cls, state: State, logits: Logits, start: int) -> Anchor:

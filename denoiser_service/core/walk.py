@@ -57,8 +57,8 @@ def worth_evaluating(
     found: dict[State, Guess] = {}
     for guess in drafts:
         draft = guess.state
-        known_tokens = all(token == MASKED or 0 <= token < vocab for token in draft)
-        reached = known_tokens and draft != state and extends(draft, state)
-        if reached and (not is_full(draft) or goes_on(draft)):
+        reached = draft != state and extends(draft, state)
+        known_tokens = reached and min(draft) >= MASKED and max(draft) < vocab
+        if known_tokens and (not is_full(draft) or goes_on(draft)):
             found.setdefault(draft, guess)
     return list(found.values())

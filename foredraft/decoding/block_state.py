@@ -51,9 +51,13 @@ def fill(state: State, tokens: Mapping[int, int]) -> State:
 
 def extends(later: State, earlier: State) -> bool:
     """Return whether all that is filled in `earlier` is so in `later`, with the same tokens."""
-    return len(later) == len(earlier) and all(
-        a in (MASKED, b) for a, b in zip(earlier, later, strict=True)
-    )
+    if len(later) != len(earlier):
+        return False
+    # A loop: a generator takes twice as long, and drafts are compared before every call.
+    for before, after in zip(earlier, later, strict=True):  # noqa: SIM110
+        if before not in (after, MASKED):
+            return False
+    return True
 
 
 def hash_state(prefix_hash: int, block: int, state: State) -> int:

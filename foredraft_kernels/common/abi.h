@@ -8,7 +8,7 @@
 
 #include "common/functions.h"
 
-#define ABI_VERSION 7
+#define ABI_VERSION 8
 
 typedef struct {
     const char *name; /* NULL after the last */

@@ -139,6 +139,7 @@ static int64_t choose(search *x, int full, int64_t *states, double *costs) {
     while (kept < x->how->budget && (best = cheapest(x)) >= 0) {
         node *n = x->nodes + best;
         int64_t length = g->lengths[best];
+        if (n->cost > x->how->most_cost) break; /* so are all others */
         if (n->known < length) {
             const draft *next = extended(x, g->paths[best * g->longest + n->known++]);
             if (next->made == MADE) n->cost = -(g->log_frequencies[best] + next->log_p) / 2;

@@ -15,9 +15,9 @@ typedef struct {
 } draft_graph;
 
 /* How a session denoises. Temperature 0 ranks without noise; per_step is 0 for dynamic unmasking. At
- * most `budget` states are drafted. */
+ * most `budget` states are drafted, none that costs more than `most_cost`. */
 typedef struct {
-    double temperature, head;
+    double temperature, head, most_cost;
     uint64_t seed;
     int64_t slots, vocabulary, per_step, budget;
 } draft_settings;

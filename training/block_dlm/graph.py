@@ -23,6 +23,7 @@ from denoiser_service.core.text import Text
 from foredraft.denoising import Static, Unmasking
 from foredraft.model_files import sha256
 from training.block_dlm.denoiser import ServedDenoiser
+from training.corpus.encoded import encoded
 from training.corpus.tokenizer import EOS_ID
 
 
@@ -46,9 +47,9 @@ class GraphRun:
     max_tokens: int = 64
 
 
-def corpus_prompts(file: Path, count: int, length: int) -> list[tuple[int, ...]]:
+def corpus_prompts(work: Path, part: str, count: int, length: int) -> list[tuple[int, ...]]:
     """Evenly spread windows of a part of the corpus."""
-    tokens = np.load(file, mmap_mode="r")
+    tokens = encoded(work, part)
     starts = np.linspace(0, tokens.size - length, count).astype(int)
     return [tuple(int(token) for token in tokens[at : at + length]) for at in starts]
 
@@ -56,7 +57,7 @@ def corpus_prompts(file: Path, count: int, length: int) -> list[tuple[int, ...]]
 def calibrate(run: GraphRun) -> tuple[DraftGraph, Path]:
     """Decodes the prompts without drafts; writes the graph beside the weights; returns both."""
     denoiser, steps = ServedDenoiser(run.model), 0
-    prompts = corpus_prompts(run.data / f"{run.corpus}.npy", run.prompts, run.prompt_tokens)
+    prompts = corpus_prompts(run.data, run.corpus, run.prompts, run.prompt_tokens)
     counts = Counts(run.ranked_by, run.lookahead)
     for seed, prompt in enumerate(tqdm(prompts, unit="prompt", mininterval=5)):
         rule = Rule(run.unmasking, run.temperature, seed)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.corpus.encoded import encoded
 from training.corpus.tokenizer import MASK_ID
 from training.embedded.generate import Continuations
 
@@ -55,7 +56,7 @@ class Texts:
 
     def __init__(self, data: Path, length: int, seed: int) -> None:
         self.length, self.seed = length, seed
-        self.corpus = [np.load(data / f"{name}.npy", mmap_mode="r") for name in ("core", "rest")]
+        self.corpus = [encoded(data, name) for name in ("core", "rest")]
         shards = sorted((data / "continuations").glob("[0-9]*[0-9].npz"))
         self.continued = [Continuations.load(path).tokens.reshape(-1) for path in shards]
 

@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from tqdm import tqdm
 
+from foredraft.errors import ConfigError
 from training.corpus.held_out import PACKAGE_HELD_OUT, held_out_module
 
 WINDOW_LINES = 8
@@ -228,6 +229,8 @@ def write_corpus(path: Path, seed: int) -> list[Document]:
 
 
 def read_corpus(path: Path) -> list[Document]:
-    """Reads what `write_corpus` wrote. Raises FileNotFoundError when the corpus was not built."""
+    """Reads what `write_corpus` wrote. Raises ConfigError when the corpus was not built."""
+    if not path.is_file():
+        raise ConfigError(f"{path} is missing: run `foredraft train corpus`", param="work")
     with path.open(encoding="utf-8") as stream:
         return [Document(**json.loads(line)) for line in stream]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from training.corpus.encoded import encoded
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_target
 from verifier_service.models.port import Segment
@@ -174,7 +175,7 @@ def generate_shards(plan: GenerationPlan, rank: int = 0, world: int = 1) -> None
     plan.output.mkdir(parents=True, exist_ok=True)
     longest = -(-(plan.long_prompt + plan.generated) // 64) * 64
     decoder = Decoder(plan.target, tokens=plan.batch * longest)
-    streams = [np.load(plan.data / f"{name}.npy", mmap_mode="r") for name in ("core", "rest")]
+    streams = [encoded(plan.data, name) for name in ("core", "rest")]
     for shard in tqdm(range(rank, plan.shards, world), desc=f"rank {rank}", unit="shard"):
         path = plan.output / f"{shard:04d}.npz"
         if path.is_file():

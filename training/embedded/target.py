@@ -17,6 +17,7 @@ from tqdm import tqdm
 from foredraft_align.loop.clock import advance
 from foredraft_align.loop.schedule import TimedWSD
 from foredraft_align.loop.sharded import ShardedOptimizer, Trained
+from training.corpus.encoded import encoded
 from training.embedded.ranks import load_rank, save_rank
 from training.embedded.target_model import (
     TargetModel,
@@ -61,7 +62,7 @@ class Batches:
     def __init__(self, data: Path, length: int, seed: int) -> None:
         self.streams = []
         for index, name in enumerate(("core", "rest")):
-            tokens = np.load(data / f"{name}.npy", mmap_mode="r")
+            tokens = encoded(data, name)
             rows = (tokens.size - 1) // length
             self.streams.append((tokens, np.random.default_rng([seed, index]).permutation(rows)))
         self.length = length
@@ -81,7 +82,7 @@ class Batches:
 
 def held_out_rows(data: Path, length: int, rows: int = 48) -> Tensor:
     """Evenly spread rows of the held-out stream, int64 [rows, length + 1]."""
-    tokens = np.load(data / "heldout.npy", mmap_mode="r")
+    tokens = encoded(data, "heldout")
     starts = np.linspace(0, tokens.size - length - 2, rows).astype(int)
     return torch.from_numpy(np.stack([tokens[s : s + length + 1] for s in starts]).astype(np.int64))
 

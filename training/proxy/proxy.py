@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drafter_service.proposals.proxies.ngram_table import NgramTable
+from training.corpus.encoded import encoded
 from training.corpus.tokenizer import EOS_ID
 from training.embedded.generate import Continuations
 from training.proxy.arpa import BackoffModel, Floats, Ints, Words
@@ -29,7 +30,7 @@ def proxy_rows(shards: Path, data: Path, corpus_tokens: int, words: Words) -> li
     for path in sorted(shards.glob("[0-9]*[0-9].npz")):
         shard = Continuations.load(path)
         rows += list(shard.tokens[:, shard.prompt - 2 :].astype(np.int64))
-    core = np.load(data / "core.npy", mmap_mode="r")[:corpus_tokens]
+    core = encoded(data, "core")[:corpus_tokens]
     return rows + split_texts(core.astype(np.int64), words)
 
 

@@ -50,7 +50,8 @@ def an_anchor(random, slots, vocab):
     logits = random.normal(0, 3, (slots, vocab)).astype(np.float32)
     logits[:, 1:][random.random((slots, vocab - 1)) < 0.2] = -np.inf
     anchor = Anchor.of(tuple(state), logits, int(random.integers(0, 1000)))
-    return anchor._replace(full=bool(random.random() < 0.5))
+    least = float(random.choice([0, 0, 0.01, 0.1, 0.5]))
+    return anchor._replace(full=bool(random.random() < 0.5), least=least)
 
 
 @needs_kernels

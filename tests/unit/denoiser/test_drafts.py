@@ -195,3 +195,14 @@ def test_one_step_leads_to_as_many_more_tokens_as_it_fills():
     assert not leads_to(frozenset(), TWO, Static(1)) and leads_to(frozenset(), TWO, Static(2))
     assert leads_to(frozenset(), THREE, Dynamic()) and not leads_to(TWO, ONE, Dynamic())
     assert not leads_to(formula((3, 1)), TWO, Dynamic()) and not leads_to(ONE, ONE, Dynamic())
+
+
+@pytest.mark.parametrize(("least", "count"), [(0.0, 2), (0.74, 2), (0.75, 1), (0.9, 0)])
+def test_drafts_below_the_least_chance_are_left_out(least, count):
+    nodes, ranks = graph(ONE, TWO), Ranks(ANCHOR, GREEDY, RankedBy.NOISE)
+    every = pruned(nodes, ranks, GREEDY.unmasking, 2)
+    assert [guess.chance for guess in every] == pytest.approx([0.8**0.5, 0.56**0.5])
+    drafts = [ranks.draft(node.formula) for node in nodes.nodes]
+    scores = log_scores(nodes, drafts)
+    found = prune(nodes, drafts, scores, GREEDY.unmasking, 2, least=least)
+    assert found == every[:count]
