@@ -50,7 +50,7 @@ class Cost:
     So many draft tokens were offered to the verifier, and bought; it committed so many tokens.
     away_s of its seconds were outside the verifier's passes; price is what the next one goes by. As
     far as is known, plain decoding would have committed plain_tokens in plain_passes: a plain round
-    did.
+    did. Both are 0 where it is not known.
     """
 
     k: int
@@ -60,8 +60,8 @@ class Cost:
     seconds: float
     away_s: float
     price: Price = NO_PRICE
-    plain_tokens: int = 1
-    plain_passes: int = 1
+    plain_tokens: int = 0
+    plain_passes: int = 0
 
 
 class DraftLengthController(Protocol[S]):

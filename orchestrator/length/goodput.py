@@ -8,22 +8,25 @@ verifier's prices.
 Tokens: T(k) = 1 + r (a_0 + a_1 + ... + a_(k-1)). The 1 is the correction or the bonus token.
 
 - a_i is the acceptance at position i of a block in average text. With A_i the accepted tokens there
-  and E_i the blocks that reached it, each counted with the r of its round, so that long blocks in
-  easy text do not make late positions look good:
+  and E_i the blocks that reached it, each counted with the r of its round by the mean r of drafted
+  rounds, so that long blocks in easy text do not make late positions look good:
       a_i = (A_i + POSITION_WEIGHT p a_(i-1)) / (E_i + POSITION_WEIGHT),  a_(-1) = 1.
   p is the prior: the acceptance of a token after accepted ones. Long runs of accepted tokens are
   rare, so a position that was seldom reached is believed to be a little worse than the one before.
 - r is the recent acceptance relative to average text. With A the accepted tokens of recent blocks
   and E the sums of a_i that were expected of them:
-      r = (A + RECENT_WEIGHT) / (E + RECENT_WEIGHT).
+      r = (A + RECENT_WEIGHT g / g_0) / (E + RECENT_WEIGHT).
+  g is below, g_0 that of all texts: what repeats itself is easy for any draft, and what does not
+  is hard.
 A shorter block is the beginning of a longer one, of a tree as of a path, so a block of k tokens is
 an observation of the positions below k; those from k on are unobserved, not rejected.
 
-Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C / g.
+Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = P C / g.
 
 - g is how many tokens a pass of plain rounds commits: more than one where the target drafts of the
   text's own n-grams. A drafted round observes it, too: its verdict has how many tokens the pass
-  would have committed without the draft. So it is known of a text without decoding it plainly.
+  would have committed without the draft. So it is known of a text without decoding it plainly;
+  before, it is believed to be that of all texts.
 - k stands for the tokens that the verifier buys of the draft, in the share of late.
 - C is the time of a pass over one row of each of the n sessions that share it, c what one more row
   adds to it, d what a drafted round's draft and messages take from the passes of the others: the
@@ -31,16 +34,17 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = A_0 + C /
   in it: so what k rows and a draft add counts n times. Instead of d it is l (A + C + n k c), if
   that is more: l is the share of their tokens that plain sessions lose for each that drafts.
 - A is the session's time outside the passes that decide its rounds: the draft, the messages, the
-  wait for a pass that others are in. It is the mean over its drafted rounds, A_0 that over its
-  plain rounds while nobody drafts, for each of their tokens; what was seen of those fades while
-  drafts are made, towards none, so that plain decoding is tried again. Both means are in passes
-  (A / C), and times the C of now: what else a machine does makes all of a round slower, and is over
-  when drafts are tried again.
+  wait for a pass that others are in. It is the mean over its drafted rounds.
+- P is what plain rounds take for each of their passes while nobody drafts, in passes over one row:
+  more than one for messages, and for the rows of the target's own drafts. What was seen of it fades
+  while drafts are made, towards one, so that plain decoding is tried again.
 
-S(k) is multiplied by e, if that is more than 1: the mean of the seconds that drafted rounds took
-for each of their tokens, against what T and S had predicted. No model of a machine that all parts
-share is exact, and where it errs, plain decoding is to win. A, A_0, e and the share that is bought
-are those of rounds at a like number of sessions (load.py).
+A and P are means in passes (A / C), times the C of now: what else a machine does makes all of a
+round slower, and is over when drafts are tried again.
+
+S(k) is multiplied by e, if that is more than 1: what drafted rounds took, against what S predicted.
+No model of a machine that all parts share is exact, and where it errs, plain decoding is to win. A,
+P, e and the share that is bought are those of rounds at a like number of sessions (load.py).
 
 To begin to draft costs all sessions the time that opening a drafter's session takes, what its first
 rounds take beyond S(k), and the rows that have to be read again with features: with few tokens left
@@ -51,12 +55,12 @@ would have committed in the seconds that it takes: so no session drafts at the o
 with k = 0 the drafter has no work.
 
 Every estimate fades by a factor with each observation, so that it follows a text, or a machine,
-that changes. All but r is shared by the sessions under way: sixteen that begin at once learn what a
-draft costs them in a sixteenth of the rounds that each would need by itself. Few rounds say little:
-until more were seen at a load, drafts are tried that are expected to lose. Whatever is tried, one
-session tries it for all: to begin takes the drafter's time, and so the others'. While nothing is
-drafted, the acceptance may change unseen: a draft is tried again as soon as what it is expected to
-lose is a small share of the tokens since the last one.
+that changes. All but r and g is shared by the sessions under way: sixteen that begin at once learn
+what a draft costs them in a sixteenth of the rounds that each would need by itself. Few rounds say
+little: until more were seen at a load, drafts are tried that are expected to lose. Whatever is
+tried, one session tries it for all: to begin takes the drafter's time, and so the others'. While
+nothing is drafted, the acceptance may change unseen: a draft is tried again as soon as what it is
+expected to lose is a small share of the tokens since the last one.
 """
 
 from __future__ import annotations
@@ -72,10 +76,11 @@ from orchestrator.length.load import NOTHING_SEEN, NUM_LOADS, Load, Mean, load_o
 _RECENT_FADE = 0.98
 # How fast a_i forgets: small differences of noisy figures, about the last 500 count.
 _SLOW_FADE = 0.998
-# The weights of the priors: of r = 1 in accepted tokens, of g = 1 in passes, of a_i in blocks, of
-# A = C in rounds.
+# The weights of the priors: of r in accepted tokens, of a mean r of 1 in rounds, of g in passes,
+# of a_i in blocks, of A = C in rounds.
 _RECENT_WEIGHT = 4.0
-_PLAIN_WEIGHT = 4.0
+_EASE_WEIGHT = 4.0
+_PLAIN_WEIGHT = 16.0
 _POSITION_WEIGHT = 12.0
 _AWAY_WEIGHT = 1.0
 # Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
@@ -92,8 +97,9 @@ _LONGEST_EVERY = 32
 
 @dataclass(frozen=True, slots=True)
 class GoodputState:
-    """positions holds (A_i, E_i), recent (A, E), plain the tokens and passes of plain rounds; loads
-    is what was learnt at each load; price is the newest.
+    """positions holds (A_i, E_i), recent (A, E), ease the mean r, plain the tokens and passes of
+    plain rounds, usual the same of all texts; loads is what was learnt at each load; price is the
+    newest.
 
     rounds counts the drafted rounds, in_session those of this session, plain_tokens the tokens
     committed plainly since the last one; started is true where the session had a round.
@@ -101,7 +107,9 @@ class GoodputState:
 
     positions: tuple[tuple[float, float], ...]
     recent: tuple[float, float] = (0.0, 0.0)
+    ease: Mean = NOTHING_SEEN
     plain: Mean = NOTHING_SEEN
+    usual: Mean = NOTHING_SEEN
     loads: tuple[Load, ...] = (Load(),) * NUM_LOADS
     price: Price = NO_PRICE
     rounds: int = 0
@@ -142,16 +150,22 @@ class GoodputController:
         return GoodputState(((0.0, 0.0),) * self.max_k)
 
     def resumed(self, saved: GoodputState, price: Price) -> tuple[GoodputState, GoodputState]:
-        # Another text: half of what is known of the last one's acceptance counts. The tokens that a
+        # Another text begins as an average one: the last one says nothing of it. The tokens that a
         # draft may be tried for go to one session, so that not all try at once.
-        accepted, expected = saved.recent
-        recent, plain = (accepted / 2, expected / 2), saved.plain.faded(0.5)
-        start = replace(saved, recent=recent, plain=plain, price=price, in_session=0, started=False)
+        own = GoodputState(saved.positions)
+        start = replace(self.joined(own, saved), price=price, plain_tokens=saved.plain_tokens)
         return start, replace(saved, plain_tokens=0)
 
     def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:
         # What drafts are worth and what rounds take; how well this text goes is its own.
-        return replace(state, positions=other.positions, loads=other.loads, rounds=other.rounds)
+        return replace(
+            state,
+            positions=other.positions,
+            ease=other.ease,
+            usual=other.usual,
+            loads=other.loads,
+            rounds=other.rounds,
+        )
 
     def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
         tokens = saved.plain_tokens + state.plain_tokens
@@ -165,17 +179,25 @@ class GoodputController:
             _RECENT_FADE * expected + sum(self._position_acceptance(state)[:k]),
         )
         relative, positions = _relative_acceptance(state), list(state.positions)
+        ease = state.ease.observe(relative)
+        weight = relative / ease.value(1.0, _EASE_WEIGHT)
         for place in range(k):
             accepted, reached = positions[place]
             hit = place in observation.places
-            positions[place] = (_SLOW_FADE * accepted + hit, _SLOW_FADE * reached + relative)
-        return replace(state, positions=tuple(positions), recent=recent)
+            positions[place] = (_SLOW_FADE * accepted + hit, _SLOW_FADE * reached + weight)
+        return replace(state, positions=tuple(positions), recent=recent, ease=ease)
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         # A session's first round waits for its prompt, too.
         timed = state.started
-        plain = state.plain.observe(cost.plain_tokens, cost.plain_passes)
-        state = replace(state, price=cost.price, plain=plain, started=True)
+        others_drafted = state.price.drafting
+        state = replace(
+            state,
+            plain=state.plain.observe(cost.plain_tokens, cost.plain_passes),
+            usual=state.usual.observe(cost.plain_tokens, cost.plain_passes),
+            price=cost.price,
+            started=True,
+        )
         load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
@@ -184,8 +206,7 @@ class GoodputController:
                 load = load.began(cost.seconds - self.seconds(state, k))
             elif cost.k:
                 seconds = _predicted(state.load, state.price, _bought(state.load, k))
-                tokens = self._tokens(state, k)
-                load = load.timed(away, cost.seconds / seconds, cost.tokens / tokens)
+                load = load.timed(away, cost.seconds, seconds)
             return replace(
                 state.learnt(load),
                 rounds=state.rounds + 1,
@@ -195,13 +216,14 @@ class GoodputController:
         if cost.k:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
-        if timed and not cost.price.drafting:
-            state = state.learnt(load.plain(away, cost.tokens))
-        elif timed:
+        passes = cost.plain_passes or cost.tokens
+        if timed and not (cost.price.drafting or others_drafted):
+            state = state.learnt(load.plain(cost.seconds / _unit_s(cost.price), passes))
+        elif timed and cost.price.drafting and others_drafted:
             # Beside sessions that draft, plain decoding waits for them: that is their price.
-            alone = cost.tokens * self.seconds(state, 0)
+            alone_s = passes * load.plain_passes * _unit_s(cost.price)
             state = state.learnt(
-                load.beside(1 - alone / max(1e-9, cost.seconds), cost.price.drafting)
+                load.beside(1 - alone_s / max(1e-9, cost.seconds), cost.price.drafting)
             )
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
 
@@ -266,8 +288,7 @@ class GoodputController:
         """Return S(k)."""
         load = state.load
         if k == 0:
-            away_s = load.plain_away_passes * _unit_s(state.price)
-            return max(1e-9, away_s + state.price.pass_s / _plain_tokens(state))
+            return max(1e-9, load.plain_passes * state.price.pass_s / _plain_tokens(state))
         return load.excess * _predicted(load, state.price, _bought(load, k))
 
     def _tokens(self, state: GoodputState, k: int) -> float:
@@ -287,12 +308,18 @@ class GoodputController:
 def _relative_acceptance(state: GoodputState) -> float:
     """Return r."""
     accepted, expected = state.recent
-    return (accepted + _RECENT_WEIGHT) / (expected + _RECENT_WEIGHT)
+    prior = _plain_tokens(state) / _usual_plain_tokens(state)
+    return (accepted + _RECENT_WEIGHT * prior) / (expected + _RECENT_WEIGHT)
 
 
 def _plain_tokens(state: GoodputState) -> float:
     """Return g."""
-    return max(1.0, state.plain.value(1.0, _PLAIN_WEIGHT))
+    return max(1.0, state.plain.value(_usual_plain_tokens(state), _PLAIN_WEIGHT))
+
+
+def _usual_plain_tokens(state: GoodputState) -> float:
+    """Return the g of all texts."""
+    return max(1.0, state.usual.value(1.0, _PLAIN_WEIGHT))
 
 
 def _bought(load: Load, k: int) -> int:

@@ -15,8 +15,9 @@ _FADE = 0.98
 _BOUGHT_WEIGHT = 4.0
 # The weight of the prior that rounds take what was predicted, in rounds.
 _SLOWER_WEIGHT = 3.0
-# The weight of the prior that plain rounds lose no time outside the passes, in tokens, and how fast
-# what was seen of them is forgotten while drafts are made: by half in about 140 drafted rounds.
+# The weight of the prior that plain rounds take no longer than passes over one row, in passes, and
+# how fast what was seen of them is forgotten while drafts are made: by half in about 140 drafted
+# rounds.
 _PLAIN_WEIGHT = 8.0
 _PLAIN_FADE = 0.995
 # The weight of the prior that plain sessions lose nothing beside those that draft, in rounds.
@@ -67,7 +68,7 @@ class Load:
     """
 
     away: Mean = NOTHING_SEEN
-    plain_away: Mean = NOTHING_SEEN
+    plain_pass: Mean = NOTHING_SEEN
     lost: Mean = NOTHING_SEEN
     cold: Mean = NOTHING_SEEN
     bought_share: Mean = NOTHING_SEEN
@@ -81,20 +82,21 @@ class Load:
 
     @property
     def excess(self) -> float:
-        """How many times as long as predicted drafted rounds take for a token; 1 at least.
+        """How many times as long as predicted drafted rounds take; 1 at least.
 
         What a draft costs other sessions is predicted, but not in the session's own time.
         """
         return max(1.0, self.slower.value(1.0, _SLOWER_WEIGHT))
 
     @property
-    def plain_away_passes(self) -> float:
-        """The time outside the passes for each token of plain rounds, in passes.
+    def plain_passes(self) -> float:
+        """The time of plain rounds for each of their passes, own drafts and messages and all, in
+        passes over one row; 1 at least.
 
         Seen only while nobody drafts, so what is doubtful is taken for little: else a few slow
         rounds, such as those beside prompts, would have everyone draft, and nobody see better.
         """
-        return self.plain_away.value(0.0, _PLAIN_WEIGHT)
+        return max(1.0, self.plain_pass.value(1.0, _PLAIN_WEIGHT))
 
     @property
     def lost_share(self) -> float:
@@ -110,16 +112,16 @@ class Load:
         """Return the load after one more drafted round, of which so much was bought."""
         return replace(
             self,
-            plain_away=self.plain_away.faded(_PLAIN_FADE),
+            plain_pass=self.plain_pass.faded(_PLAIN_FADE),
             bought_share=self.bought_share.observe(bought, offered),
             rounds=self.rounds + 1,
         )
 
-    def timed(self, away_passes: float, seconds_ratio: float, tokens_ratio: float) -> Load:
-        """Return the load after a drafted round's time outside the passes, and its seconds and
-        tokens against what was predicted.
+    def timed(self, away_passes: float, seconds: float, predicted_s: float) -> Load:
+        """Return the load after a drafted round's time outside the passes, and its seconds against
+        those that were predicted.
         """
-        slower = self.slower.observe(seconds_ratio, tokens_ratio)
+        slower = self.slower.observe(seconds / predicted_s)
         return replace(self, away=self.away.observe(away_passes), slower=slower)
 
     def began(self, excess_s: float) -> Load:
@@ -128,9 +130,9 @@ class Load:
         """
         return replace(self, cold=self.cold.faded(_COLD_FADE).observe(excess_s))
 
-    def plain(self, away_passes: float, tokens: int) -> Load:
-        """Return the load after a plain round of so many tokens."""
-        return replace(self, plain_away=self.plain_away.observe(away_passes, tokens))
+    def plain(self, passes_s: float, passes: int) -> Load:
+        """Return the load after a plain round of so many passes, which took the time of more."""
+        return replace(self, plain_pass=self.plain_pass.observe(passes_s, passes))
 
     def beside(self, lost: float, drafting: int) -> Load:
         """Return the load after a plain round that lost a share of its tokens, beside so many

@@ -13,9 +13,7 @@ from training.corpus.encoded import encoded
 def test_a_missing_corpus_is_an_error_that_names_the_command(tmp_path):
     with pytest.raises(ConfigError, match=r"core\.npy is missing: run `foredraft train corpus`"):
         encoded(tmp_path, "core")
-    with pytest.raises(
-        ConfigError, match=r"corpus\.jsonl is missing: run"
-    ):
+    with pytest.raises(ConfigError, match=r"corpus\.jsonl is missing: run"):
         read_corpus(tmp_path / "corpus.jsonl")
 
 

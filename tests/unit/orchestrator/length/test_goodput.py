@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -313,8 +314,37 @@ def test_a_drafted_round_says_what_plain_decoding_would_have_committed() -> None
     assert goodput.seconds(state, 0) < 0.6 * before
 
 
-def test_another_text_halves_what_is_known_of_plain_decoding() -> None:
+def test_another_text_begins_as_an_average_one() -> None:
     goodput = controller()
     state = goodput.spent(goodput.initial(), Cost(0, 0, 0, 8, 2.0, 0.0, ALONE, 8, 2))
     start, _ = goodput.resumed(state, ALONE)
     assert goodput.seconds(state, 0) < goodput.seconds(start, 0) < 1
+
+
+@pytest.mark.parametrize(
+    "texts", [((0.3, 30), (0.3, 30), (0.8, 10)), ((0.4, 8), (0.8, 20)), ((0.5, 20),)]
+)
+def test_of_an_average_text_as_much_is_expected_as_drafted_rounds_had(
+    texts: tuple[tuple[float, int], ...],
+) -> None:
+    """Whatever share of the rounds those of good texts are: r has no scale of its own."""
+    goodput, random = controller(), Random(1)
+    shared, tokens, rounds = goodput.initial(), 0, 0
+    for session in range(150):
+        chance, count = texts[session % len(texts)]
+        state, _ = goodput.resumed(shared, ALONE)
+        for _ in range(count):
+            kept = next(i for i in range(9) if i == 8 or random.random() > chance)
+            tokens, rounds = tokens + kept + 1, rounds + 1
+            state = goodput.update(state, Observation(8, 8, kept, places=tuple(range(kept))))
+        shared = state
+    start, _ = goodput.resumed(shared, ALONE)
+    assert goodput.expected(start)[8] == pytest.approx(tokens / rounds, rel=0.06)
+
+
+def test_that_less_is_accepted_than_believed_is_no_fault_of_the_machine() -> None:
+    goodput = controller(lengths=(8,))
+    state = live(goodput, 30, accepted=0)
+    assert state.load.excess == pytest.approx(1.0, abs=0.02)
+    state = live(goodput, 200, accepted=0, slower=1.5, state=state)
+    assert state.load.excess == pytest.approx(1.5, abs=0.1)
