@@ -190,14 +190,12 @@ class GoodputController:
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         # A session's first round waits for its prompt, too.
         timed = state.started
-        others_drafted = state.price.drafting
-        state = replace(
-            state,
-            plain=state.plain.observe(cost.plain_tokens, cost.plain_passes),
-            usual=state.usual.observe(cost.plain_tokens, cost.plain_passes),
-            price=cost.price,
-            started=True,
-        )
+        drafted_before = state.price.drafting
+        if cost.plain_passes:
+            seen = cost.plain_tokens, cost.plain_passes
+            plain, usual = state.plain.observe(*seen), state.usual.observe(*seen)
+            state = replace(state, plain=plain, usual=usual)
+        state = replace(state, price=cost.price, started=True)
         load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
@@ -217,9 +215,10 @@ class GoodputController:
             # A draft was wanted and did not come: no round of plain decoding.
             return state
         passes = cost.plain_passes or cost.tokens
-        if timed and not (cost.price.drafting or others_drafted):
+        # A round in which others began or ended to draft is neither.
+        if timed and not (cost.price.drafting or drafted_before):
             state = state.learnt(load.plain(cost.seconds / _unit_s(cost.price), passes))
-        elif timed and cost.price.drafting and others_drafted:
+        elif timed and cost.price.drafting and drafted_before:
             # Beside sessions that draft, plain decoding waits for them: that is their price.
             alone_s = passes * load.plain_passes * _unit_s(cost.price)
             state = state.learnt(

@@ -348,3 +348,35 @@ def test_that_less_is_accepted_than_believed_is_no_fault_of_the_machine() -> Non
     assert state.load.excess == pytest.approx(1.0, abs=0.02)
     state = live(goodput, 200, accepted=0, slower=1.5, state=state)
     assert state.load.excess == pytest.approx(1.5, abs=0.1)
+
+
+def test_a_text_that_repeats_itself_is_easy_for_any_draft() -> None:
+    goodput = controller()
+    shared = live(goodput, 40, accepted=2)
+    for _ in range(40):
+        shared = goodput.spent(shared, Cost(0, 0, 0, 8, 6.0, 0.0, ALONE, 9, 6))
+    start, _ = goodput.resumed(shared, ALONE)
+    hard = easy = start
+    for _ in range(8):
+        hard = goodput.spent(hard, Cost(0, 0, 0, 8, 8.0, 0.0, ALONE, 8, 8))
+        easy = goodput.spent(easy, Cost(0, 0, 0, 8, 4.0, 0.0, ALONE, 8, 3))
+    assert goodput.expected(hard)[8] < goodput.expected(start)[8] < goodput.expected(easy)[8]
+
+
+def test_rows_of_its_own_drafts_are_part_of_what_a_plain_round_takes() -> None:
+    goodput = controller()
+    cheap = dear = goodput.initial()
+    for _ in range(20):
+        cheap = goodput.spent(cheap, Cost(0, 0, 0, 8, 4.0, 0.0, ALONE, 8, 4))
+        dear = goodput.spent(dear, Cost(0, 0, 0, 8, 6.0, 0.0, ALONE, 8, 4))
+    assert goodput.seconds(cheap, 0) == pytest.approx(0.5, rel=0.1)
+    assert goodput.seconds(dear, 0) == pytest.approx(0.75, rel=0.1)
+
+
+def test_a_plain_round_in_which_others_began_to_draft_says_nothing() -> None:
+    goodput = controller()
+    alone, beside = Price(8, 1.0, 0.01), Price(8, 1.0, 0.01, drafting=2)
+    state = goodput.spent(goodput.initial(), plain_round(8.0, 0.0, alone))
+    began = goodput.spent(state, plain_round(80.0, 0.0, beside))
+    assert began.load == state.load
+    assert goodput.spent(began, plain_round(80.0, 0.0, beside)).load.lost_share > 0.1
