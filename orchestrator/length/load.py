@@ -130,9 +130,9 @@ class Load:
         """
         return replace(self, cold=self.cold.faded(_COLD_FADE).observe(excess_s))
 
-    def plain(self, passes_s: float, passes: int) -> Load:
+    def plain(self, in_passes: float, passes: int) -> Load:
         """Return the load after a plain round of so many passes, which took the time of more."""
-        return replace(self, plain_pass=self.plain_pass.observe(passes_s, passes))
+        return replace(self, plain_pass=self.plain_pass.observe(in_passes, passes))
 
     def beside(self, lost: float, drafting: int) -> Load:
         """Return the load after a plain round that lost a share of its tokens, beside so many
