@@ -24,7 +24,6 @@ from foredraft.decoding.block_state import MASKED
 from foredraft.denoising import Dynamic
 from foredraft.errors import (
     CorruptModelOutput,
-    DeadlineExceeded,
     InvalidRequest,
     Overloaded,
     PrefixMismatch,
@@ -190,14 +189,15 @@ async def test_corrupt_logits_end_their_own_session_alone():
         assert (await good.advance(advance(PROMPT))).calls == 1
 
 
-async def test_the_full_cache_is_said_and_an_idle_session_ends():
-    async with running(PagedTable(blocks=2), idle_ttl_s=0.3) as (server, client):
+async def test_a_full_cache_refuses_a_session_until_another_ends():
+    async with running(PagedTable(blocks=2)) as (server, client):
         stream = await client.open(opening())
         with pytest.raises(Overloaded):
             await client.open(opening(session_id="t"))
+        await stream.close()
         await eventually(lambda: server.stats()["sessions"] == 0)
-        with pytest.raises(DeadlineExceeded):
-            await stream.advance(advance(PROMPT))
+        other = await client.open(opening(session_id="t"))
+        assert (await other.advance(advance(PROMPT, session_id="t"))).calls == 1
 
 
 class Held(PagedTable):
