@@ -9,8 +9,10 @@ from verifier_service.models.port import Segment, TargetModel, alloc
 from verifier_service.rules.sampling import Choice, RowSampling
 from verifier_service.schedule.costs import PassCosts
 
-# Where costs bend, from one row on; beyond the last they rise as before it.
-_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 24, 32, 64, 128, 256, 512, 1024)
+# Where costs bend, from one row on; beyond the last they rise as before it. Matrix units read rows
+# in tiles of 16 and weights once for two of them: the row behind a whole tile costs more than the
+# next ones, and a line from 16 to 24 rows would sell it too cheaply.
+_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 17, 24, 32, 33, 48, 49, 64, 128, 256, 512, 1024)
 _REPEATS = 3
 # It goes on while times still fall by more than this share, as beside a drafter that is loading,
 # but not much longer than so many seconds.
