@@ -42,7 +42,8 @@ class Grant:
     seq counts a stream's grants, from 1: the newest one holds, and with 0 rounds it ends the lease.
     Each draft has at most num_draft_tokens tokens and is waited for deadline_us microseconds. round
     is the number of the lease's first round, not read while one is active. With run_ahead the next
-    draft is requested while a round is verified, for its predicted outcomes.
+    draft is requested while a round is verified, for its predicted outcomes. With plain_passes the
+    rounds are plain, of so many passes each.
     """
 
     seq: int
@@ -51,13 +52,14 @@ class Grant:
     deadline_us: int
     round: int
     run_ahead: bool = False
+    plain_passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LedRound:
-    """A round led by the verifier: its draft and its verdict; without draft tokens a plain step.
+    """A round led by the verifier: its draft and its verdict; without draft tokens a plain round.
 
-    num_draft_tokens were requested, 0 for a plain step; rounds_left is what is left of the grant
+    num_draft_tokens were requested, 0 for a plain round; rounds_left is what is left of the grant
     beside the round under way by now; the draft was waited for draft_us microseconds. ran_ahead
     is true where the next draft was requested meanwhile, hit where it was for this outcome.
     """

@@ -148,6 +148,9 @@ class VerifyOpen:
 class Round:
     """One block to verify, or, with an empty draft, plain_steps tokens to decode plainly.
 
+    Fewer where plain_passes have passed, if that is not 0: a pass commits several tokens where the
+    target drafts for itself.
+
     parents, q and expected are as in DraftBlock. The rule coupled does not read q; without expected
     the draft is verified whole.
     """
@@ -160,6 +163,7 @@ class Round:
     expected: tuple[float, ...] = ()
     # No features are needed from here on.
     no_features: bool = False
+    plain_passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

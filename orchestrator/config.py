@@ -189,8 +189,8 @@ class OrchestratorConfig(StrictModel):
         default=PLAIN_STEPS,
         ge=1,
         le=MAX_PLAIN_STEPS,
-        description="Tokens of a round for which no draft is requested, more where a pass commits "
-        "several; fewer make the stream smoother.",
+        description="Passes of a round for which no draft is requested; fewer make the stream "
+        "smoother.",
     )
     fallback_steps: int = Field(
         default=4,

@@ -79,7 +79,8 @@ class VerifierStream(ClientStream[verifier_pb2.VerifyRequest, verifier_pb2.Verif
         except InvalidRequest as error:
             raise CorruptModelOutput(f"the verifier's led round: {error}") from None
         block = led.block
-        request = Round(block.base, block.tokens, 1, block.parents, block.q)
+        steps = 1 if block.tokens else limits.MAX_PLAIN_STEPS
+        request = Round(block.base, block.tokens, steps, block.parents, block.q)
         return replace(led, verdict=self._checked(request, led.verdict))
 
     def _checked(self, request: Round, verdict: Verdict) -> Verdict:

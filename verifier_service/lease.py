@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from foredraft.decoding.committed_prefix import CommittedPrefix
@@ -17,6 +18,7 @@ from foredraft.decoding.draft_planner import DraftPlanner, DraftRequest, NgramDr
 from foredraft.decoding.outcomes import Purchases, predict
 from foredraft.errors import ForedraftError, InvalidRequest
 from foredraft.lease import DraftSource, Grant, LeaseEnded, LeaseFault, LedRound
+from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.messages import DraftBlock, Round, Verdict, VerifyOpen
 from foredraft.types import Base, Guess
 from verifier_service.drafters import (
@@ -35,6 +37,14 @@ _Draft = RequestedDraft | DraftsAhead
 
 class _DrafterFailed(Exception):
     """The drafter broke off, or answered what cannot be verified."""
+
+
+class _NoDrafter(Exception):
+    """There is no drafter to ask."""
+
+
+# What ends a lease before its rounds are used up.
+_FAULTS = (TimeoutError, FeaturesLost, _DrafterFailed, _NoDrafter)
 
 
 class Lease:
@@ -67,6 +77,7 @@ class Lease:
         self._link: Link | None = None
         # A drafter that was named before a lease is opened at once, to read the text.
         self._opening: asyncio.Task[None] | None = None
+        self._opening_since = 0.0
         self._grant = NO_GRANT
         self._rounds_left = 0
         self._granted = asyncio.Event()
@@ -78,10 +89,12 @@ class Lease:
         return self._granted.is_set()
 
     def use_drafter(self, source: DraftSource) -> None:
-        """Ask this drafter from the next draft on; before a lease it reads the text meanwhile."""
+        """Ask this drafter from the next draft on; before that it reads the text meanwhile."""
         self._source = source
-        idle = not self.active and self._link is None and self._opening is None
+        drafts = self.active and not self._grant.plain_passes
+        idle = not drafts and self._link is None and self._opening is None
         if idle and self._drafters.supported:
+            self._opening_since = self._clock()
             self._opening = asyncio.create_task(self._open_early(source))
 
     def grant(self, grant: Grant) -> None:
@@ -129,15 +142,13 @@ class Lease:
             await link.close()
 
     async def _lead(self) -> LeaseFault:
-        if not self._drafters.supported or self._source is None:
-            return LeaseFault.UNSUPPORTED
         try:
             draft = await self._next_draft(None)
             while draft is not None:
                 draft = await self._round_of(draft)
         except TimeoutError:
             return LeaseFault.LATE
-        except FeaturesLost:
+        except (_NoDrafter, FeaturesLost):
             await self._leave()
             return LeaseFault.UNSUPPORTED
         except _DrafterFailed:
@@ -150,7 +161,7 @@ class Lease:
         began = self._clock()
         draft, block = await self._arrived(pending)
         draft_us = int(1e6 * (self._clock() - began))
-        request = Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
+        request = self._asked(block)
         ahead = self._run_ahead(request, block.guesses)
         try:
             verdict = await self._verify(request)
@@ -158,13 +169,31 @@ class Lease:
             # Refused before anything was changed; of an own round, only the draft can be at fault.
             raise _DrafterFailed from error
         self.decided(request, verdict)
-        following = await self._next_draft(ahead)
         hit = ahead is not None and self._base in ahead.bases
-        led = LedRound(block, verdict, draft.k, self._rounds_left, draft_us, ahead is not None, hit)
-        await self._reported()
+        led = LedRound(block, verdict, draft.k, 0, draft_us, ahead is not None, hit)
+        try:
+            following = await self._next_draft(ahead)
+        except _FAULTS:
+            # The round was decided, whatever comes of the next one.
+            await self._tell(led)
+            raise
         # After the drafter, which the next round waits for.
-        self._reporting = asyncio.create_task(self._report(led))
+        await self._tell(led)
         return following
+
+    async def _tell(self, led: LedRound) -> None:
+        """Start to report a round, once the last one was."""
+        await self._reported()
+        led = replace(led, rounds_left=self._rounds_left)
+        self._reporting = asyncio.create_task(self._report(led))
+
+    def _asked(self, block: DraftBlock) -> Round:
+        """Return the round of a draft; without one, or its tokens, a plain one."""
+        if block.tokens:
+            return Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
+        steps = min(MAX_PLAIN_STEPS, self._end - len(self._prefix))
+        # Where a draft was wanted, the next one is not far.
+        return Round(block.base, (), steps, plain_passes=self._grant.plain_passes or 1)
 
     async def _reported(self) -> None:
         """Wait until the last round was reported, if it has not been."""
@@ -200,8 +229,12 @@ class Lease:
         return await self._request()
 
     async def _request(self) -> RequestedDraft:
-        """Return the draft after the prefix, at hand or requested now."""
+        """Return the draft after the prefix, at hand or requested now; an empty one where the
+        round is to be plain.
+        """
         base = self._base
+        if self._grant.plain_passes or self._is_opening:
+            return RequestedDraft(base, 0, DraftBlock(base, ()))
         link = await self._linked()
         planned = self._planner(link).next(self._grant.num_draft_tokens)
         if isinstance(planned, NgramDraft):
@@ -238,10 +271,18 @@ class Lease:
         if isinstance(planned, DraftRequest):
             link.send(planned, b"")
 
+    @property
+    def _is_opening(self) -> bool:
+        """Whether the drafter is still being opened, and may be: rounds are plain meanwhile."""
+        if self._opening is None or self._opening.done():
+            return False
+        return self._clock() - self._opening_since < self._grant.deadline_us / 1e6
+
     async def _linked(self) -> Link:
         """Return the link to the drafter that was named last."""
         source, opening = self._source, self._opening
-        assert source is not None
+        if source is None or not self._drafters.supported:
+            raise _NoDrafter
         if opening is None and self._link is not None and self._link.source is source:
             return self._link
         self._opening = None

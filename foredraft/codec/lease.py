@@ -32,6 +32,7 @@ def grant_to_pb(g: Grant) -> verifier_pb2.Grant:
         deadline_us=g.deadline_us,
         round=g.round,
         run_ahead=g.run_ahead,
+        plain_passes=g.plain_passes,
     )
 
 
@@ -39,7 +40,16 @@ def grant_from_pb(m: verifier_pb2.Grant) -> Grant:
     limits.check_range("grant.rounds", m.rounds, 0, limits.MAX_LED_ROUNDS)
     limits.check_range("grant.num_draft_tokens", m.num_draft_tokens, 1, limits.MAX_DRAFT)
     limits.check_range("grant.deadline_us", m.deadline_us, 1, limits.MAX_DEADLINE_US)
-    return Grant(m.seq, m.rounds, m.num_draft_tokens, m.deadline_us, m.round, m.run_ahead)
+    limits.check_range("grant.plain_passes", m.plain_passes, 0, limits.MAX_PLAIN_STEPS)
+    return Grant(
+        m.seq,
+        m.rounds,
+        m.num_draft_tokens,
+        m.deadline_us,
+        m.round,
+        m.run_ahead,
+        m.plain_passes,
+    )
 
 
 def led_round_to_pb(r: LedRound) -> verifier_pb2.LedRound:

@@ -116,6 +116,7 @@ def round_to_pb(r: Round) -> verifier_pb2.Round:
         q=candidates_to_pb(r.q),
         expected=r.expected,
         no_features=r.no_features,
+        plain_passes=r.plain_passes,
     )
 
 
@@ -123,6 +124,7 @@ def round_from_pb(m: verifier_pb2.Round) -> Round:
     limits.check_range("draft length", len(m.draft), 0, limits.MAX_DRAFT)
     if not m.draft:
         limits.check_range("plain_steps", m.plain_steps, 1, limits.MAX_PLAIN_STEPS)
+        limits.check_range("plain_passes", m.plain_passes, 0, limits.MAX_PLAIN_STEPS)
     check_parents("parents", m.parents, len(m.draft))
     return Round(
         base_from_pb(m.base),
@@ -132,6 +134,7 @@ def round_from_pb(m: verifier_pb2.Round) -> Round:
         candidates_from_pb(m.q, m.draft),
         limits.checked_expected("expected", m.expected, len(m.draft)),
         m.no_features,
+        m.plain_passes,
     )
 
 

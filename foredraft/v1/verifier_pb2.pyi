@@ -63,20 +63,22 @@ class NgramParams(_message.Message):
     def __init__(self, min_expected_tokens: _Optional[float] = ..., depth: _Optional[int] = ..., window: _Optional[int] = ..., pseudocounts: _Optional[_Iterable[float]] = ..., min_node_prob: _Optional[float] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("seq", "rounds", "num_draft_tokens", "deadline_us", "round", "run_ahead")
+    __slots__ = ("seq", "rounds", "num_draft_tokens", "deadline_us", "round", "run_ahead", "plain_passes")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_FIELD_NUMBER: _ClassVar[int]
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_US_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     RUN_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_PASSES_FIELD_NUMBER: _ClassVar[int]
     seq: int
     rounds: int
     num_draft_tokens: int
     deadline_us: int
     round: int
     run_ahead: bool
-    def __init__(self, seq: _Optional[int] = ..., rounds: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., run_ahead: _Optional[bool] = ...) -> None: ...
+    plain_passes: int
+    def __init__(self, seq: _Optional[int] = ..., rounds: _Optional[int] = ..., num_draft_tokens: _Optional[int] = ..., deadline_us: _Optional[int] = ..., round: _Optional[int] = ..., run_ahead: _Optional[bool] = ..., plain_passes: _Optional[int] = ...) -> None: ...
 
 class VerifyOpen(_message.Message):
     __slots__ = ("protocol", "session_id", "prefix", "sampling", "max_new_tokens", "max_draft", "stop_token_ids", "acceptance", "logits", "logprobs", "grammar_kind", "grammar", "prompt_logprobs", "cache_salt", "features_hash", "features_from", "tensor_store", "groups", "drafted", "layout", "self_draft", "ngram")
@@ -135,7 +137,7 @@ class Layout(_message.Message):
     def __init__(self, length: _Optional[int] = ..., given: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Round(_message.Message):
-    __slots__ = ("base", "draft", "plain_steps", "parents", "q", "expected", "no_features")
+    __slots__ = ("base", "draft", "plain_steps", "parents", "q", "expected", "no_features", "plain_passes")
     BASE_FIELD_NUMBER: _ClassVar[int]
     DRAFT_FIELD_NUMBER: _ClassVar[int]
     PLAIN_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +145,7 @@ class Round(_message.Message):
     Q_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     NO_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_PASSES_FIELD_NUMBER: _ClassVar[int]
     base: _common_pb2.Base
     draft: _containers.RepeatedScalarFieldContainer[int]
     plain_steps: int
@@ -150,7 +153,8 @@ class Round(_message.Message):
     q: _containers.RepeatedCompositeFieldContainer[_common_pb2.Candidates]
     expected: _containers.RepeatedScalarFieldContainer[float]
     no_features: bool
-    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ..., no_features: _Optional[bool] = ...) -> None: ...
+    plain_passes: int
+    def __init__(self, base: _Optional[_Union[_common_pb2.Base, _Mapping]] = ..., draft: _Optional[_Iterable[int]] = ..., plain_steps: _Optional[int] = ..., parents: _Optional[_Iterable[int]] = ..., q: _Optional[_Iterable[_Union[_common_pb2.Candidates, _Mapping]]] = ..., expected: _Optional[_Iterable[float]] = ..., no_features: _Optional[bool] = ..., plain_passes: _Optional[int] = ...) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("opened", "verdict", "draining", "features", "led_round", "lease_ended")

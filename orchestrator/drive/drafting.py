@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest, TensorLost
-from foredraft.lease import LeaseFault
+from foredraft.lease import Grant, LeaseFault
 from foredraft.messages import Propose, ProposeAhead
 from orchestrator.config import OrchestratorConfig
 from orchestrator.drive.closing import BackgroundCloser
@@ -54,8 +54,8 @@ class Drafting:
         self.refusal: str | None = None
 
     @property
-    def plain_steps(self) -> int:
-        """The number of tokens that a round without a draft should decode."""
+    def plain_passes(self) -> int:
+        """The number of passes that a round without a draft should have."""
         none = self.refusal is not None or self._session.features_due
         none |= self._stream is None and self._health.paused
         if none or not (self._lengths.wants_draft and (self._attached or self._pays)):
@@ -206,12 +206,14 @@ class Drafting:
         if self._lengths.runs_ahead and free and not self._lease.covers_drafts:
             self._request(self._session.drafts_ahead(self._lengths.next_k()))
 
-    def k_to_grant(self) -> int:
-        """Return how long drafts a verifier may ask for: 0 while one is at hand or on its way."""
-        busy = (
-            bool(self._outstanding) or self.refusal is not None or self._session.draft() is not None
-        )
-        return self._lengths.next_k() if self._lease.covers_drafts and not busy else 0
+    def to_grant(self) -> Grant | None:
+        """Return what rounds the verifier may lead: none while a draft is at hand or on its way."""
+        if self._outstanding or self._session.draft() is not None:
+            return None
+        wanted = self._stream is not None and self.refusal is None and self._lengths.next_k() > 0
+        if not wanted:
+            return self._lease.plain(self.plain_passes)
+        return self._lease.drafts(self._lengths.next_k(), self._lengths.runs_ahead)
 
     # After a round.
 

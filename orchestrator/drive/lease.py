@@ -1,10 +1,10 @@
 """Which side leads a session's rounds: decided here, and nowhere else.
 
 The orchestrator leads, unless it has granted the verifier a lease of some rounds. While the lease
-is active the verifier asks the drafter itself, and reports each draft with its verdict: the
-orchestrator commits, streams and adapts the draft length as ever, one round later. It renews the
-lease before it is used up, and ends it with a grant of no rounds. docs/protocol.md has the
-sequence.
+is active the verifier asks the drafter itself, or decodes plainly, and reports each round with its
+verdict: the orchestrator commits, streams and adapts the draft length as ever, one round later. It
+renews the lease before it is used up, and ends it with a grant of no rounds. docs/protocol.md has
+the sequence.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from orchestrator.session.session import Session
 
 # Drafters that a verifier could not use, one after the other, before it is granted no more.
 MAX_LOST = 2
+# The most plain rounds of a lease: none of them waits for its renewal, and a client that has gone
+# leaves few to be decoded for nobody.
+_PLAIN_ROUNDS = 4
+# Ends a lease.
+_NO_ROUNDS = Grant(0, 0, 1, 1, 0)
 
 
 @runtime_checkable
@@ -105,26 +110,41 @@ class LeaseClient:
             with suppress(ForedraftError):
                 await self._name(stream, source)
 
-    async def next_led(self, k: int, run_ahead: bool) -> LedRound | LeaseEnded | None:
+    def drafts(self, k: int, run_ahead: bool) -> Grant | None:
+        """Return a grant of rounds with drafts of up to k tokens, with run_ahead requested while
+        one is verified; None where drafts are the orchestrator's to ask for.
+        """
+        if not self.covers_drafts:
+            return None
+        return Grant(0, self._rounds, k, self._deadline_us, 0, run_ahead)
+
+    def plain(self, passes: int) -> Grant:
+        """Return a grant of plain rounds of so many passes."""
+        return replace(_NO_ROUNDS, rounds=min(self._rounds, _PLAIN_ROUNDS), plain_passes=passes)
+
+    async def next_led(self, grant: Grant | None) -> LedRound | LeaseEnded | None:
         """Return the next round if the verifier leads it; None if it is the orchestrator's.
 
-        It leads drafts of up to k tokens, with run_ahead requested while a round is verified. With
-        k = 0 the next round is to be the orchestrator's: the rounds of the lease that are still
-        under way come first, then its end.
+        It leads rounds as granted. Without a grant the next round is to be the orchestrator's: the
+        rounds of the lease that are still under way come first, then its end.
         """
         stream = self._stream
         if stream is None:
             return None
-        if k > 0 and self._source is not None and self.covers_drafts and not self._own_round_due:
-            await self._keep_granted(stream, self._source, k, run_ahead)
+        if grant is not None and grant.rounds > 0 and not self._own_round_due:
+            if not grant.plain_passes and self._source is not None:
+                await self._name(stream, self._source)
+            await self._keep_granted(stream, grant)
         elif not self._active:
             return None
         elif self._granted is not None and self._granted.rounds > 0:
-            await self._grant(stream, Grant(0, 0, 1, 1, 0))
+            await self._grant(stream, _NO_ROUNDS)
         while True:
             answer = await stream.next_led()
             if isinstance(answer, LedRound):
-                self._rounds_left, self._lost = answer.rounds_left, 0
+                self._rounds_left = answer.rounds_left
+                if answer.num_draft_tokens:
+                    self._lost = 0
                 return answer
             # An end that names an older grant crossed the newest one on its way: that holds.
             if self._granted is not None and answer.seq == self._granted.seq:
@@ -141,17 +161,16 @@ class LeaseClient:
             # Not the drafter's fault, perhaps, but of the way to it.
             self._lost += 1
         elif fault is LeaseFault.UNSUPPORTED:
-            self._rounds, self._source = 0, None
+            # It asks no drafters, but may decode plainly by itself.
+            self._lost, self._source = MAX_LOST, None
+            if self._granted is not None and self._granted.plain_passes:
+                self._rounds = 0
 
-    async def _keep_granted(
-        self, stream: LeaseStream, source: DraftSource, k: int, run_ahead: bool
-    ) -> None:
-        """Send what has changed; renew the lease when half of it is used up."""
-        await self._name(stream, source)
+    async def _keep_granted(self, stream: LeaseStream, grant: Grant) -> None:
+        """Grant what has changed; renew the lease when half of it is used up."""
         old = self._granted if self._active else None
-        grant = Grant(0, self._rounds, k, self._deadline_us, 0, run_ahead)
         same = old is not None and replace(old, seq=0, round=0) == grant
-        if not same or 2 * self._rounds_left <= self._rounds:
+        if not same or 2 * self._rounds_left <= grant.rounds:
             await self._grant(stream, grant)
 
     async def _name(self, stream: LeaseStream, source: DraftSource) -> None:

@@ -147,8 +147,6 @@ class _Run:
         self._started = clock()
         self._stats = StatsAccumulator(mode)
         self._held_back: StepEvent | None = None
-        # Of a pass of the last plain round.
-        self._plain_tokens = 1.0
         self._closer = closer = BackgroundCloser()
         ngram = config.ngram.params if drafts else None
         self._session = session = Session(request, features, ngram, lengths.store)
@@ -202,9 +200,9 @@ class _Run:
     async def _verifiers_turn(self, emit: Emit) -> _Turn | None:
         """Wait for a round that the verifier leads; None if the next round is not one."""
         began = self._clock()
-        k = 0 if self._verifying.must_move else self._drafting.k_to_grant()
+        grant = None if self._verifying.must_move else self._drafting.to_grant()
         decision = self._lengths.decision
-        answer = await self._verifying.led_round(k, self._lengths.runs_ahead)
+        answer = await self._verifying.led_round(grant)
         if isinstance(answer, LeaseEnded):
             self._drafting.lease_ended(answer.fault)
         if answer is None or isinstance(answer, LeaseEnded):
@@ -224,12 +222,7 @@ class _Run:
         began = self._clock() - wait_s
         decision = self._lengths.decision
         # The first token does not wait for the next ones either.
-        steps = self._drafting.plain_steps if self._stats.rounds else 1
-        if steps > 1:
-            # Half of what a pass commits more makes rounds longer: so there are fewer passes, which
-            # take longer then, and a stream is as smooth.
-            steps = round(steps * (1 + self._plain_tokens) / 2)
-        request = self._session.next_round(steps)
+        request = self._session.next_round(self._drafting.plain_passes if self._stats.rounds else 1)
         # Tasks, this and the reader: they start when the verification below has been sent.
         self._drafting.run_ahead()
         await self._emit_held_back(emit)
@@ -244,8 +237,6 @@ class _Run:
         away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
         offered, tokens = len(step.request.draft), len(step.tokens)
         plainly = self._plainly(step, turn.timings.passes)
-        if not offered and plainly[1]:
-            self._plain_tokens = max(1.0, plainly[0] / plainly[1])
         cost = Cost(
             turn.decision.k,
             offered,
@@ -288,11 +279,11 @@ class _Run:
 
     def _plainly(self, step: Step, passes: int) -> tuple[int, int]:
         """Return how many tokens plain decoding would have committed, in how many passes; none
-        where that is not known, as of a round of one token.
+        where that is not known, as of the first token, whose pass reads the prompt.
         """
         if step.request.draft:
             return max(1, step.plain_tokens), 1
-        known = passes > 0 and step.request.plain_steps > 1
+        known = passes > 0 and self._stats.rounds > 0
         return (len(step.tokens), passes) if known else (0, 0)
 
     async def _emit_held_back(self, emit: Emit) -> None:

@@ -12,7 +12,7 @@ from foredraft.errors import (
     Overloaded,
     Unavailable,
 )
-from foredraft.lease import LeaseEnded, LedRound
+from foredraft.lease import Grant, LeaseEnded, LedRound
 from foredraft.messages import Round
 from foredraft.types import Timings
 from orchestrator.config import OrchestratorConfig
@@ -124,14 +124,14 @@ class Verifying:
                 self._lose()
                 await attempts.lost(error)
 
-    async def led_round(self, k: int, run_ahead: bool) -> tuple[Step, LedRound] | LeaseEnded | None:
+    async def led_round(self, grant: Grant | None) -> tuple[Step, LedRound] | LeaseEnded | None:
         """Return the next round if the verifier leads it, as LeaseClient.next_led decides.
 
         None, too, if the verifier is lost: the next round opens the session elsewhere.
         """
         try:
             async with asyncio.timeout(self._config.verify_timeout_s):
-                answer = await self._lease.next_led(k, run_ahead)
+                answer = await self._lease.next_led(grant)
             if isinstance(answer, LedRound):
                 return self._session.led_round_arrived(answer), answer
             return answer

@@ -7,26 +7,14 @@ verifier's prices.
 
 Tokens: T(k) = 1 + r (a_0 + a_1 + ... + a_(k-1)). The 1 is the correction or the bonus token.
 
-- a_i is the acceptance at position i of a block in average text. With A_i the accepted tokens there
-  and E_i the blocks that reached it, each counted with the r of its round by the mean r of drafted
-  rounds, so that long blocks in easy text do not make late positions look good:
-      a_i = (A_i + POSITION_WEIGHT p a_(i-1)) / (E_i + POSITION_WEIGHT),  a_(-1) = 1.
-  p is the prior: the acceptance of a token after accepted ones. Long runs of accepted tokens are
-  rare, so a position that was seldom reached is believed to be a little worse than the one before.
-- r is the recent acceptance relative to average text. With A the accepted tokens of recent blocks
-  and E the sums of a_i that were expected of them:
-      r = (A + RECENT_WEIGHT g / g_0) / (E + RECENT_WEIGHT).
-  g is below, g_0 that of all texts: what repeats itself is easy for any draft, and what does not
-  is hard.
-A shorter block is the beginning of a longer one, of a tree as of a path, so a block of k tokens is
-an observation of the positions below k; those from k on are unobserved, not rejected.
+a_i is the acceptance at position i in average text, r that of this text against it
+(acceptance.py).
 
 Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = P C / g.
 
-- g is how many tokens a pass of plain rounds commits: more than one where the target drafts of the
-  text's own n-grams. A drafted round observes it, too: its verdict has how many tokens the pass
-  would have committed without the draft. So it is known of a text without decoding it plainly;
-  before, it is believed to be that of all texts.
+- g is how many tokens a pass of plain rounds commits. A drafted round observes it, too: its verdict
+  has how many tokens the pass would have committed without the draft. So it is known of a text
+  without decoding it plainly.
 - k stands for the tokens that the verifier buys of the draft, in the share of late.
 - C is the time of a pass over one row of each of the n sessions that share it, c what one more row
   adds to it, d what a drafted round's draft and messages take from the passes of the others: the
@@ -65,23 +53,15 @@ expected to lose is a small share of the tokens since the last one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from foredraft.types import NO_PRICE, Price
+from orchestrator.length.acceptance import AllTexts, OneText, decoded_plainly, drafted
 from orchestrator.length.controllers import Cause, Cost, Observation
-from orchestrator.length.load import NOTHING_SEEN, NUM_LOADS, Load, Mean, load_of
+from orchestrator.length.load import NUM_LOADS, Load, load_of
 
-# How fast r forgets: text changes within a session, about the last 50 blocks count.
-_RECENT_FADE = 0.98
-# How fast a_i forgets: small differences of noisy figures, about the last 500 count.
-_SLOW_FADE = 0.998
-# The weights of the priors: of r in accepted tokens, of a mean r of 1 in rounds, of g in passes,
-# of a_i in blocks, of A = C in rounds.
-_RECENT_WEIGHT = 4.0
-_EASE_WEIGHT = 4.0
-_PLAIN_WEIGHT = 16.0
-_POSITION_WEIGHT = 12.0
+# The weight of the prior A = C, in rounds.
 _AWAY_WEIGHT = 1.0
 # Up to so many drafted rounds at a load, drafts are tried that are expected to lose this share; of
 # later rounds, the share falls as their number's square root rises.
@@ -96,23 +76,25 @@ _LONGEST_EVERY = 32
 
 
 @dataclass(frozen=True, slots=True)
-class GoodputState:
-    """positions holds (A_i, E_i), recent (A, E), ease the mean r, plain the tokens and passes of
-    plain rounds, usual the same of all texts; loads is what was learnt at each load; price is the
-    newest.
+class Learnt:
+    """What sessions share: of texts, of each load, and the number of drafted rounds."""
 
-    rounds counts the drafted rounds, in_session those of this session, plain_tokens the tokens
-    committed plainly since the last one; started is true where the session had a round.
+    texts: AllTexts
+    loads: tuple[Load, ...] = (Load(),) * NUM_LOADS
+    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GoodputState:
+    """What was learnt by all, and of this session's text; price is the newest.
+
+    in_session counts the session's drafted rounds, plain_tokens the tokens committed plainly since
+    the last one; started is true where it had a round.
     """
 
-    positions: tuple[tuple[float, float], ...]
-    recent: tuple[float, float] = (0.0, 0.0)
-    ease: Mean = NOTHING_SEEN
-    plain: Mean = NOTHING_SEEN
-    usual: Mean = NOTHING_SEEN
-    loads: tuple[Load, ...] = (Load(),) * NUM_LOADS
+    learnt: Learnt
+    text: OneText = field(default_factory=OneText)
     price: Price = NO_PRICE
-    rounds: int = 0
     in_session: int = 0
     plain_tokens: int = 0
     started: bool = False
@@ -120,12 +102,23 @@ class GoodputState:
     @property
     def load(self) -> Load:
         """What was learnt at the load of now."""
-        return self.loads[load_of(self.price.sessions)]
+        return self.learnt.loads[load_of(self.price.sessions)]
 
-    def learnt(self, load: Load) -> GoodputState:
+    @property
+    def relative(self) -> float:
+        """r."""
+        return self.text.relative(self.learnt.texts)
+
+    @property
+    def plain_rate(self) -> float:
+        """g."""
+        return self.text.plain_tokens(self.learnt.texts)
+
+    def at_load(self, load: Load) -> GoodputState:
         """Return the state with something new at the load of now."""
-        at = load_of(self.price.sessions)
-        return replace(self, loads=(*self.loads[:at], load, *self.loads[at + 1 :]))
+        at, loads = load_of(self.price.sessions), self.learnt.loads
+        loads = (*loads[:at], load, *loads[at + 1 :])
+        return replace(self, learnt=Learnt(self.learnt.texts, loads, self.learnt.rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,55 +140,37 @@ class GoodputController:
         return max(self.lengths)
 
     def initial(self) -> GoodputState:
-        return GoodputState(((0.0, 0.0),) * self.max_k)
+        return GoodputState(Learnt(AllTexts(((0.0, 0.0),) * self.max_k)))
 
     def resumed(self, saved: GoodputState, price: Price) -> tuple[GoodputState, GoodputState]:
         # Another text begins as an average one: the last one says nothing of it. The tokens that a
         # draft may be tried for go to one session, so that not all try at once.
-        own = GoodputState(saved.positions)
-        start = replace(self.joined(own, saved), price=price, plain_tokens=saved.plain_tokens)
+        start = GoodputState(saved.learnt, price=price, plain_tokens=saved.plain_tokens)
         return start, replace(saved, plain_tokens=0)
 
     def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:
-        # What drafts are worth and what rounds take; how well this text goes is its own.
-        return replace(
-            state,
-            positions=other.positions,
-            ease=other.ease,
-            usual=other.usual,
-            loads=other.loads,
-            rounds=other.rounds,
-        )
+        return state if state.learnt is other.learnt else replace(state, learnt=other.learnt)
 
     def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
         tokens = saved.plain_tokens + state.plain_tokens
-        return replace(self.joined(state, saved), plain_tokens=tokens)
+        return replace(state, learnt=saved.learnt, plain_tokens=tokens)
 
     def update(self, state: GoodputState, observation: Observation) -> GoodputState:
-        k = min(observation.requested_k, self.max_k)
-        accepted, expected = state.recent
-        recent = (
-            _RECENT_FADE * accepted + observation.accepted,
-            _RECENT_FADE * expected + sum(self._position_acceptance(state)[:k]),
-        )
-        relative, positions = _relative_acceptance(state), list(state.positions)
-        ease = state.ease.observe(relative)
-        weight = relative / ease.value(1.0, _EASE_WEIGHT)
-        for place in range(k):
-            accepted, reached = positions[place]
-            hit = place in observation.places
-            positions[place] = (_SLOW_FADE * accepted + hit, _SLOW_FADE * reached + weight)
-        return replace(state, positions=tuple(positions), recent=recent, ease=ease)
+        k, learnt = min(observation.requested_k, self.max_k), state.learnt
+        places, accepted = observation.places, observation.accepted
+        text, texts = drafted(state.text, learnt.texts, k, places, accepted, self.prior)
+        return replace(state, text=text, learnt=Learnt(texts, learnt.loads, learnt.rounds))
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         # A session's first round waits for its prompt, too.
         timed = state.started
         drafted_before = state.price.drafting
+        text, learnt = state.text, state.learnt
         if cost.plain_passes:
             seen = cost.plain_tokens, cost.plain_passes
-            plain, usual = state.plain.observe(*seen), state.usual.observe(*seen)
-            state = replace(state, plain=plain, usual=usual)
-        state = replace(state, price=cost.price, started=True)
+            text, texts = decoded_plainly(text, learnt.texts, *seen)
+            learnt = Learnt(texts, learnt.loads, learnt.rounds)
+        state = replace(state, learnt=learnt, text=text, price=cost.price, started=True)
         load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
@@ -205,9 +180,10 @@ class GoodputController:
             elif cost.k:
                 seconds = _predicted(state.load, state.price, _bought(state.load, k))
                 load = load.timed(away, cost.seconds, seconds)
+            state = state.at_load(load)
             return replace(
-                state.learnt(load),
-                rounds=state.rounds + 1,
+                state,
+                learnt=replace(state.learnt, rounds=state.learnt.rounds + 1),
                 in_session=state.in_session + 1,
                 plain_tokens=0,
             )
@@ -217,11 +193,11 @@ class GoodputController:
         passes = cost.plain_passes or cost.tokens
         # A round in which others began or ended to draft is neither.
         if timed and not (cost.price.drafting or drafted_before):
-            state = state.learnt(load.plain(cost.seconds / _unit_s(cost.price), passes))
+            state = state.at_load(load.plain(cost.seconds / _unit_s(cost.price), passes))
         elif timed and cost.price.drafting and drafted_before:
             # Beside sessions that draft, plain decoding waits for them: that is their price.
             alone_s = passes * load.plain_passes * _unit_s(cost.price)
-            state = state.learnt(
+            state = state.at_load(
                 load.beside(1 - alone_s / max(1e-9, cost.seconds), cost.price.drafting)
             )
         return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
@@ -256,7 +232,7 @@ class GoodputController:
                 return best, Cause.PROBE, f"{reason}: tried"
             if state.price.sessions > 1 and load.rounds < _CURIOUS_ROUNDS:
                 return best, Cause.PROBE, f"{reason}: little is known at this load"
-        if state.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
+        if state.learnt.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
         return best, Cause.DRAFTS, reason
 
@@ -279,46 +255,19 @@ class GoodputController:
 
     def expected(self, state: GoodputState) -> list[float]:
         """Return how many tokens a round commits with 0, 1, ... bought draft tokens."""
-        relative = _relative_acceptance(state)
-        gains = [relative * a for a in self._position_acceptance(state)]
-        return list(accumulate(gains, initial=1.0))
+        relative, acceptance = state.relative, state.learnt.texts.acceptance(self.prior)
+        return list(accumulate((relative * a for a in acceptance), initial=1.0))
 
     def seconds(self, state: GoodputState, k: int) -> float:
         """Return S(k)."""
         load = state.load
         if k == 0:
-            return max(1e-9, load.plain_passes * state.price.pass_s / _plain_tokens(state))
+            return max(1e-9, load.plain_passes * state.price.pass_s / state.plain_rate)
         return load.excess * _predicted(load, state.price, _bought(load, k))
 
     def _tokens(self, state: GoodputState, k: int) -> float:
         """Return T(k)."""
         return self.expected(state)[_bought(state.load, k)]
-
-    def _position_acceptance(self, state: GoodputState) -> list[float]:
-        """Return a_i for every position."""
-        found, before = [], 1.0
-        for accepted, reached in state.positions:
-            prior = self.prior * before
-            before = (accepted + _POSITION_WEIGHT * prior) / (reached + _POSITION_WEIGHT)
-            found.append(before)
-        return found
-
-
-def _relative_acceptance(state: GoodputState) -> float:
-    """Return r."""
-    accepted, expected = state.recent
-    prior = _plain_tokens(state) / _usual_plain_tokens(state)
-    return (accepted + _RECENT_WEIGHT * prior) / (expected + _RECENT_WEIGHT)
-
-
-def _plain_tokens(state: GoodputState) -> float:
-    """Return g."""
-    return max(1.0, state.plain.value(_usual_plain_tokens(state), _PLAIN_WEIGHT))
-
-
-def _usual_plain_tokens(state: GoodputState) -> float:
-    """Return the g of all texts."""
-    return max(1.0, state.usual.value(1.0, _PLAIN_WEIGHT))
 
 
 def _bought(load: Load, k: int) -> int:

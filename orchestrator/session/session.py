@@ -181,27 +181,27 @@ class Session:
         self._in_flight = None
         self._round += 1
 
-    def next_round(self, plain_steps: int) -> Round:
+    def next_round(self, plain_passes: int) -> Round:
         """Return the round to verify now: the one in flight, or a new one. Not after the finish.
 
-        A new round carries the draft at hand, if any, else asks for plain_steps plain tokens, and
-        never for more than are left.
+        A new round carries the draft at hand, if any, else it is plain, of so many passes.
         """
         if self._in_flight is not None:
             return self._in_flight
         assert self.finish is None
-        return self._begin(self.draft(), plain_steps)
+        return self._begin(self.draft(), plain_passes)
 
-    def _begin(self, draft: Draft | None, plain_steps: int) -> Round:
+    def _begin(self, draft: Draft | None, plain_passes: int) -> Round:
         self._verifying = draft
         self._in_flight = request = Round(
             self.base,
             draft.tokens if draft else (),
-            min(plain_steps, self.tokens_left, MAX_PLAIN_STEPS),
+            1 if draft else min(MAX_PLAIN_STEPS, self.tokens_left),
             draft.parents if draft else (),
             draft.q if draft else (),
             draft.expected if draft else (),
             self._features.ended,
+            0 if draft else plain_passes,
         )
         self._ahead = frozenset()
         self._drafts.clear()

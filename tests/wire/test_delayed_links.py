@@ -35,7 +35,7 @@ async def test_messages_are_late_both_ways_and_keep_their_order() -> None:
 
 @pytest.mark.parametrize("led", [0, 4])
 async def test_tokens_are_the_same_over_slow_links(led: int) -> None:
-    connect = partial(DrafterClient, link=LINK)
+    connect = partial(DrafterClient, link=LinkConfig(delay_ms=5, jitter_ms=2))
     async with pair(connect=connect) as both:
         both.drafters._client = connect
         both.verifiers._client = partial(VerifierClient, link=LinkConfig(delay_ms=3))

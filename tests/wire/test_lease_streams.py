@@ -85,13 +85,41 @@ async def test_rounds_and_led_rounds_alternate_on_one_stream() -> None:
             verdict = await stream.verify(asked)
             assert await stream.verify(asked) == verdict
             await stream.use_drafter(source(port))
+            await eventually(lambda: bool(both.drafters.servers[0].stats()["sessions"]))
             await stream.grant(Grant(1, 1, 4, 1_000_000, 1))
             led = await stream.next_led()
             assert isinstance(led, LedRound)
-            assert led.block.tokens[:2] == (9, 10) and led.verdict.accepted == 2
+            kept = led.block.tokens[: led.verdict.accepted]
             assert await stream.next_led() == LeaseEnded(1)
-            text = (*PROMPT, 6, 7, 8, 9, 10, 11)
-            assert (await stream.verify(round_after(text, number=2))).next_tokens == (12,)
+            text = (*PROMPT, 6, 7, 8, *kept, *led.verdict.next_tokens)
+            assert text == tuple(range(PROMPT[0], text[-1] + 1))
+            following = await stream.verify(round_after(text, number=2))
+            assert following.next_tokens == (text[-1] + 1,)
+
+
+async def test_plain_rounds_are_led_without_a_drafter() -> None:
+    async with pair() as both, stream_of(both.verifiers.servers[0]) as stream:
+        await stream.grant(Grant(1, 3, 1, 1, 0, plain_passes=2))
+        rounds = [await stream.next_led() for _ in range(3)]
+        assert [led.verdict.next_tokens for led in rounds] == [(6, 7), (8, 9), (10, 11)]
+        assert all(not led.block.tokens and not led.num_draft_tokens for led in rounds)
+        assert await stream.next_led() == LeaseEnded(1)
+
+
+async def test_drafts_follow_the_plain_rounds_of_a_lease_once_their_drafter_is_open() -> None:
+    async with pair() as both, stream_of(both.verifiers.servers[0]) as stream:
+        await stream.grant(Grant(1, MAX_LED_ROUNDS, 1, 1, 0, plain_passes=1))
+        first = await stream.next_led()
+        assert isinstance(first, LedRound) and not first.block.tokens
+        await stream.use_drafter(source(both.drafters.servers[0].port))
+        await stream.grant(Grant(2, MAX_LED_ROUNDS, 4, 1_000_000, 0))
+        led, text = first, [*PROMPT, *first.verdict.next_tokens]
+        while isinstance(led, LedRound) and not led.num_draft_tokens:
+            led = await stream.next_led()
+            assert isinstance(led, LedRound)
+            assert led.block.base.prefix_len == len(text)
+            text += [*led.block.tokens[: led.verdict.accepted], *led.verdict.next_tokens]
+        assert text == list(range(PROMPT[0], text[-1] + 1))
 
 
 async def test_a_round_while_a_lease_is_active_ends_the_session() -> None:
@@ -116,8 +144,13 @@ async def test_a_drafter_that_cannot_be_asked_ends_the_lease(
         if where:
             await stream.use_drafter(replace(source(1), address=where))
         await stream.grant(Grant(1, 9, 4, 5_000_000, 0))
-        assert await stream.next_led() == LeaseEnded(1, fault)
-        assert (await stream.verify(round_after(PROMPT))).next_tokens == (6,)
+        text = PROMPT
+        while isinstance(answer := await stream.next_led(), LedRound):
+            # Plainly, for as long as it is not known that the drafter cannot be opened.
+            text = (*text, *answer.verdict.next_tokens)
+        assert answer == LeaseEnded(1, fault)
+        number = len(text) - len(PROMPT)
+        assert (await stream.verify(round_after(text, number=number))).next_tokens == (6 + number,)
 
 
 @pytest.mark.parametrize(

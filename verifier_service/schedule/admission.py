@@ -83,6 +83,7 @@ def check_round(request: Round, vocab_size: int, max_draft: int, trees: bool) ->
         raise InvalidRequest("only the acceptance rule coupled verifies trees", param="parents")
     if not request.draft:
         limits.check_range("plain_steps", request.plain_steps, 1, limits.MAX_PLAIN_STEPS)
+        limits.check_range("plain_passes", request.plain_passes, 0, limits.MAX_PLAIN_STEPS)
 
 
 def _check_logits(request: VerifyOpen, info: ModelInfo) -> None:

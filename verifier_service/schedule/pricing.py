@@ -25,6 +25,9 @@ from verifier_service.schedule.costs import Pass, PassCosts
 _HORIZON = 8
 # Rows that cost nothing are bought in the order of what they bring.
 _LEAST_ROW_S = 1e-9
+# By how much a pass's expected tokens per second must rise for any row to be bought: what looks
+# best is overrated most, and rows of drafts take time outside the pass, too.
+_WORTH = 1.03
 # How fast the time between passes is followed.
 _IDLE_SHARE = 0.1
 
@@ -135,14 +138,18 @@ class Priced:
         )
         seconds = fixed_s + self._costs.curve(rows, int(more[-1]))[more]
         seconds[1:] += np.cumsum(beside[order])
-        count = int(np.argmax(tokens / seconds))
+        rates = tokens / seconds
+        count = int(np.argmax(rates))
+        if rates[count] < _WORTH * rates[0]:
+            count = 0
         bought = np.bincount(owners[order[:count]], minlength=len(offers))
         return [int(each) for each in bought]
 
     def _best(self, offer: Offer, rows: int, rounds: int, fixed_s: float) -> int:
         """Return the same of one offer, whose tokens are in order already."""
         count, tokens = 0, float(rounds)
-        most = tokens / (fixed_s + self._costs.seconds(rows))
+        plain = tokens / (fixed_s + self._costs.seconds(rows))
+        most = plain
         fixed_s += offer.beside_s
         for number, (expected, added) in enumerate(
             zip(offer.expected, offer.rows, strict=True), start=1
@@ -151,7 +158,7 @@ class Priced:
             rate = tokens / (fixed_s + self._costs.seconds(rows))
             if rate > most:
                 count, most = number, rate
-        return count
+        return count if most >= _WORTH * plain else 0
 
     def passed(self, done: Pass, idle_s: float) -> None:
         """Learn from a pass."""

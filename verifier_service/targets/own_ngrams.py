@@ -21,6 +21,9 @@ from verifier_service.schedule.calibration import Calibration
 # A row must bring so many times what it takes: to grow, to buy and to draw costs something, too,
 # and the nodes that are offered are those that are overrated most.
 _MARGIN = 2.0
+# For how many passes nothing is drafted once nothing of a draft was bought: twice as many each
+# time, at most so many. With many sessions hardly any row pays, and trees take time, too.
+_LONGEST_REST = 16
 
 
 @dataclass(slots=True)
@@ -50,10 +53,12 @@ class OwnNgrams:
         self._text = array("i")
         self._accepted = Calibration()
         self._expected: tuple[float, ...] = ()
+        # Passes without a draft: that are left, and that are next.
+        self._rest, self._next_rest = 0, 1
 
     def draft(self, depth: int, least: float = 0.0) -> NgramTree:
         """Return the likeliest tree, as likely as such trees were in this text."""
-        scale, tree = self._scale, self._tree(depth, least)
+        scale, tree = self._scale, NOTHING if self._rest else self._tree(depth, least)
         self._expected = tree.expected
         return tree._replace(expected=tuple(min(1.0, scale * each) for each in tree.expected))
 
@@ -74,6 +79,13 @@ class OwnNgrams:
         self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
     ) -> None:
         """Learn how many of the verified tokens were accepted."""
+        if self._rest:
+            self._rest -= 1
+        elif drafted:
+            self._next_rest = 1
+        elif self._expected:
+            self._rest = self._next_rest
+            self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
         verified, kept = self._expected[:drafted], len(tokens) - 1
         self._accepted = self._accepted.after(verified, kept)
         self._others.all = self._others.all.after(verified, kept)

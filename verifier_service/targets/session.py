@@ -94,8 +94,10 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
+        # The pass that reads the rest of a prefix has rows enough.
+        left = 1 if self.needs_prefill else self._left
         room = self.streams.room(len(self.tokens))
-        self.pending = Pending.of(request, now, self.self_draft, self._left, room, price)
+        self.pending = Pending.of(request, now, self.self_draft, left, room, price)
         return None
 
     @property
@@ -375,6 +377,7 @@ class Session:
         """True while a plain round has steps, time and a place left, and no stop token."""
         return (
             len(pending.emitted) < pending.asked.plain_steps
+            and pending.passes != pending.asked.plain_passes
             and pending.compute_s < self.plain_round_s
             and token not in self.stop_token_ids
             and len(self.tokens) < self.commit_limit

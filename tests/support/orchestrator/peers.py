@@ -240,7 +240,7 @@ class _VerifyStream:
         most, stops = self._port.most_bought, self._open.stop_token_ids
         left_out = max(0, len(request.draft) - most)
         if request.draft and not most:
-            request = replace(request, draft=(), parents=(), plain_steps=1)
+            request = replace(request, draft=(), parents=(), plain_passes=1)
         elif left_out:
             request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
         verdict = decide(self._tokens, request, stops, self._port.tokens_a_pass)
@@ -269,7 +269,8 @@ def decide(
     if hash_prefix(tokens) != asked.base.prefix_hash:
         raise PrefixMismatch("base is another prefix")
     if not asked.draft:
-        emitted = plain(tokens, asked.plain_steps, stops)
+        passes = asked.plain_passes or asked.plain_steps
+        emitted = plain(tokens, min(asked.plain_steps, passes * tokens_a_pass), stops)
         tokens.extend(emitted)
         passes = -(-len(emitted) // tokens_a_pass)
         return Verdict(asked.base, 0, emitted, Timings(passes=passes))

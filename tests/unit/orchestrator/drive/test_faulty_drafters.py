@@ -172,7 +172,7 @@ async def test_a_drafter_that_refuses_the_session_is_not_asked_again() -> None:
     assert len(drafter.opens) == 1
     # It is decoded plainly, in long steps, and the answer says why.
     assert report.drafter_refusal == "too long"
-    assert max(asked.plain_steps for asked in verifier.rounds) == 8
+    assert max(asked.plain_passes for asked in verifier.rounds) == 8
 
 
 async def test_a_drafter_with_a_bug_costs_no_request() -> None:

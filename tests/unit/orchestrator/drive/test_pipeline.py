@@ -131,17 +131,17 @@ async def test_plain_requests_open_no_drafter_and_take_long_steps() -> None:
     _, report = await run(request(60, speculate=False), drafter, verifier)
     assert not drafter.opens
     # The first token is not kept waiting for the next seven.
-    assert [r.plain_steps for r in verifier.rounds] == [1] + [8] * 7 + [3]
+    assert [r.plain_passes for r in verifier.rounds] == [1] + [8] * 8
+    assert [r.plain_steps for r in verifier.rounds] == [60, *range(59, 0, -8)]
     assert (report.origins, report.mat, report.drafter_attaches) == ({Origin.PLAIN: 60}, 0.0, 0)
 
 
-async def test_plain_rounds_are_longer_in_fewer_passes_where_a_pass_commits_more() -> None:
+async def test_plain_rounds_are_of_as_many_passes_where_a_pass_commits_more() -> None:
     verifier = ScriptedVerifier()
     verifier.tokens_a_pass = 4
     _, report = await run(request(100, speculate=False), ScriptedDrafter(), verifier)
-    assert [r.plain_steps for r in verifier.rounds] == [1, 8, 20, 20, 20, 20, 11]
-    assert report.target_passes == 1 + 2 + 4 * 5 + 3
-    assert [(one.tokens, one.passes) for one in report.trace][1:3] == [(8, 2), (20, 5)]
+    assert report.target_passes == 25
+    assert [(one.tokens, one.passes) for one in report.trace][1:] == [(32, 8)] * 3
 
 
 @pytest.mark.parametrize("max_new", [1, 2, 5, 6])

@@ -198,9 +198,9 @@ def test_a_place_that_was_not_asked_for_is_not_counted_as_rejected() -> None:
     state = goodput.initial()
     for _ in range(30):
         state = goodput.update(state, Observation(2, 2, 2, places=(0, 1)))
-    assert state.positions[2:] == ((0.0, 0.0),) * 6
+    assert state.learnt.texts.positions[2:] == ((0.0, 0.0),) * 6
     missed = goodput.update(state, Observation(4, 4, 0))
-    assert [reached > 0 for _, reached in missed.positions] == [True] * 4 + [False] * 4
+    assert [reached > 0 for _, reached in missed.learnt.texts.positions] == [True] * 4 + [False] * 4
 
 
 def test_a_tree_tells_of_smaller_ones_by_the_places_of_its_kept_nodes() -> None:

@@ -106,7 +106,7 @@ masses = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4).map(
 
 
 @given(st.lists(masses, min_size=1, max_size=4), st.lists(st.floats(0.0, 0.5), min_size=4))
-def test_no_other_purchase_has_more_tokens_per_second(
+def test_no_other_purchase_has_more_tokens_per_second_unless_it_is_hardly_worth_it(
     offers: list[tuple[float, ...]], steps: list[float]
 ) -> None:
     seconds = [1.0]
@@ -116,8 +116,11 @@ def test_no_other_purchase_has_more_tokens_per_second(
     rows = len(offers)
     counts = Priced(costs).buy([offer(i, *each) for i, each in enumerate(offers)], rows, rows)
     tokens = rows + sum(sum(offer[:n]) for offer, n in zip(offers, counts, strict=True))
-    got = tokens / costs.seconds(rows + sum(counts))
-    assert got == pytest.approx(best_by_hand(offers, rows, costs))
+    got, best = tokens / costs.seconds(rows + sum(counts)), best_by_hand(offers, rows, costs)
+    if sum(counts):
+        assert got == pytest.approx(best)
+    else:
+        assert got >= best / 1.03 - 1e-9
 
 
 def test_drafts_are_no_cheaper_where_prompts_are_read_meanwhile() -> None:
