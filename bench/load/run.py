@@ -16,11 +16,16 @@ from deployments.serve.cluster import running
 from foredraft.client import Prompt
 from foredraft_cli.prompts.held_out import TEMPERATURES, sampling
 
+# From one answer's length to the next one's: prime, so that all lengths come, and far apart.
+_STEP = 37
+
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
     """Which numbers of sessions are measured, in how many turns, with how many tokens an answer.
 
+    Answers have half to one and a half times max_tokens: those of one length would keep in step,
+    and plain decoding would have all sessions in every pass, as it hardly has elsewhere.
     A turn of one session has least_requests requests, one of four or more four times as many: they
     take as long, and a turn of two seconds is too noisy. model is one of the server's, "" the
     first.
@@ -36,6 +41,10 @@ class LoadPlan:
     def requests(self, sessions: int) -> int:
         """Return how many requests a turn has; each session has two at least."""
         return max(min(4, sessions) * self.least_requests, 2 * sessions)
+
+    def length(self, index: int) -> int:
+        """Return the most tokens of an answer, by its place among the requests."""
+        return self.max_tokens // 2 + index * _STEP % (self.max_tokens + 1)
 
 
 QUICK = LoadPlan(sessions=(1, 4, 16), turns=3, max_tokens=48, least_requests=8)
@@ -63,7 +72,8 @@ def traffic_of(pair: Pair, plan: LoadPlan, sessions: int, temperature: float) ->
     """Return the requests of a turn: a pair's prompts, one of each set after the other."""
     prompts = tuple(islice(_mixed(pair), plan.requests(sessions)))
     samplings = [sampling(temperature, index) for index in range(len(prompts))]
-    return Traffic(prompts, samplings, sessions, plan.max_tokens, model=plan.model)
+    lengths = [plan.length(index) for index in range(len(prompts))]
+    return Traffic(prompts, samplings, sessions, lengths, model=plan.model)
 
 
 def _mixed(pair: Pair) -> Iterator[Prompt]:

@@ -57,7 +57,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What every turn sends: prompts, each with its sampling, by so many clients at once.
+    """What every turn sends by so many clients at once: prompts, each with its sampling and length.
 
     Each client begins stagger_s after the one before. model is one of the server's, "" the first.
     """
@@ -65,7 +65,7 @@ class Traffic:
     prompts: Sequence[Prompt]
     samplings: Sequence[SamplingParams]
     clients: int
-    max_tokens: int
+    max_tokens: Sequence[int]
     stagger_s: float = 0.0
     model: str = ""
 
@@ -73,7 +73,8 @@ class Traffic:
         """Decode all prompts in one way; raise Unavailable for an answer that is none."""
 
         async def answer(index: int, prompt: Prompt) -> Answer:
-            body = completion_body(prompt, self.samplings[index], self.max_tokens, mode.options)
+            asked = self.samplings[index], self.max_tokens[index]
+            body = completion_body(prompt, *asked, mode.options)
             named = {"model": self.model} if self.model else {}
             return await _streamed(http, url, body | named | {"stream": True})
 

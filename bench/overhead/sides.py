@@ -74,7 +74,7 @@ class Process:
                 session_id=name,
                 prompt=tuple(prompt),
                 sampling=params,
-                max_new_tokens=traffic.max_tokens,
+                max_new_tokens=traffic.max_tokens[index],
                 stop_token_ids=self.engines.eos,
                 speculate=options.enabled,
                 cache_salt=name,

@@ -147,7 +147,7 @@ def traffic_of(texts: Sequence[RecordedText], setting: Setting, requests: int) -
         [text.prompt for text in chosen],
         [SamplingParams(temperature=text.temperature, seed=text.seed) for text in chosen],
         setting.sessions,
-        max(len(text.answer) for text in there),
+        [max(len(text.answer) for text in there)] * len(chosen),
         # Serve chooses a replica for so many requests a second here.
         stagger_s=0.1 if setting.sessions > 64 else 0.0,
     )

@@ -106,7 +106,7 @@ class Group:
             session_id=uuid.uuid4().hex,
             prompt=tuple(int(token) for token in prompt),
             sampling=traffic.samplings[index],
-            max_new_tokens=traffic.max_tokens,
+            max_new_tokens=traffic.max_tokens[index],
             stop_token_ids=self.verifier.eos,
         )
         sent = time.perf_counter()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from foredraft.decoding.tree import ROOT
 from foredraft.ngram.params import NgramParams
 from foredraft.ngram.tree import NOTHING, NgramTree
+from foredraft.types import NO_PRICE, Price
 from verifier_service.rules.ngrams import TreeGrower
 from verifier_service.rules.rules import Logits
 from verifier_service.rules.sampling import RowSampling
@@ -21,9 +22,10 @@ from verifier_service.schedule.calibration import Calibration
 # A row must bring so many times what it takes: to grow, to buy and to draw costs something, too,
 # and the nodes that are offered are those that are overrated most.
 _MARGIN = 2.0
-# For how many passes nothing is drafted once nothing of a draft was bought: twice as many each
-# time, at most so many. With many sessions hardly any row pays, and trees take time, too.
-_LONGEST_REST = 16
+# For how many passes no tree is grown once nothing of one was accepted: twice as many each time, at
+# most so many, and a share of the sessions of a pass. Alone, a tree takes little of a pass; with
+# many sessions hardly any row pays, and trees delay all of them.
+_LONGEST_REST, _REST_PER_SESSION = 16, 0.25
 
 
 @dataclass(slots=True)
@@ -53,19 +55,23 @@ class OwnNgrams:
         self._text = array("i")
         self._accepted = Calibration()
         self._expected: tuple[float, ...] = ()
-        # Passes without a draft: that are left, and that are next.
-        self._rest, self._next_rest = 0, 1
+        # Passes without a tree: that are left, that are next, and the most.
+        self._rest, self._next_rest, self._most_rest = 0, 1, 0
 
-    def draft(self, depth: int, least: float = 0.0) -> NgramTree:
+    def draft(self, depth: int, price: Price = NO_PRICE) -> NgramTree:
         """Return the likeliest tree, as likely as such trees were in this text."""
-        scale, tree = self._scale, NOTHING if self._rest else self._tree(depth, least)
+        tree = NOTHING if self._rest else self._tree(depth, price)
         self._expected = tree.expected
+        self._most_rest = min(_LONGEST_REST, int(_REST_PER_SESSION * price.sessions))
+        if not tree.tokens:
+            return NOTHING
+        scale = self._scale
         return tree._replace(expected=tuple(min(1.0, scale * each) for each in tree.expected))
 
-    def _tree(self, depth: int, least: float) -> NgramTree:
+    def _tree(self, depth: int, price: Price) -> NgramTree:
         if depth <= 0:
             return NOTHING
-        return self._grow(self._text, depth, _MARGIN * least / self._scale)
+        return self._grow(self._text, depth, _MARGIN * price.least_chance / self._scale)
 
     @property
     def _scale(self) -> float:
@@ -79,14 +85,14 @@ class OwnNgrams:
         self, drafted: int, tokens: Sequence[int], ahead: Logits, draws: Sequence[RowSampling]
     ) -> None:
         """Learn how many of the verified tokens were accepted."""
+        verified, kept = self._expected[:drafted], len(tokens) - 1
         if self._rest:
             self._rest -= 1
-        elif drafted:
+        elif kept:
             self._next_rest = 1
-        elif self._expected:
-            self._rest = self._next_rest
+        else:
+            self._rest = max(0, min(self._next_rest, self._most_rest))
             self._next_rest = min(2 * self._next_rest, _LONGEST_REST)
-        verified, kept = self._expected[:drafted], len(tokens) - 1
         self._accepted = self._accepted.after(verified, kept)
         self._others.all = self._others.all.after(verified, kept)
 
@@ -97,9 +103,9 @@ class OwnNgrams:
     def forget(self) -> None:
         """Do nothing: a draft is of the text as it is."""
 
-    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+    def foreseen(self, tokens: Sequence[int], price: Price) -> int:
         """Return how many of the next tokens the tree of now has, one after the other."""
-        tree, at, found = self._tree(len(tokens), least), ROOT, 0
+        tree, at, found = self._tree(len(tokens), price), ROOT, 0
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True)):
             if found < len(tokens) and parent == at and token == tokens[found]:
                 at, found = node, found + 1

@@ -65,7 +65,7 @@ class Pending:
     def draft_itself(self, own: SelfDraft, left: int, room: int, price: Price) -> None:
         """Offer the session's own draft to the next pass, which decides one token more."""
         depth = min(self.asked.plain_steps - len(self.emitted), left) - 1
-        tree = own.draft(depth, price.least_chance)
+        tree = own.draft(depth, price)
         self.offered = self.round = self.asked
         if tree.tokens:
             self.offered = self.round = replace(

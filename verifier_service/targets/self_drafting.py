@@ -18,6 +18,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Protocol
 
+from foredraft.types import NO_PRICE, Price
 from verifier_service.rules.guesses import Guesses, likeliest
 from verifier_service.rules.rules import Logits
 from verifier_service.rules.sampling import RowSampling
@@ -68,8 +69,8 @@ class SelfDraft(Protocol):
     def beside_s(self) -> float:
         """The seconds that verifying some of its drafts costs beside their rows."""
 
-    def draft(self, depth: int, least: float = 0.0) -> DraftTree:
-        """Return a draft at most so many tokens deep; none below the chance `least` is bought."""
+    def draft(self, depth: int, price: Price = NO_PRICE) -> DraftTree:
+        """Return a draft at most so many tokens deep, to be bought at a price."""
 
     def rows_ahead(self, drafted: int, room: int) -> int:
         """Return how many rows, at most `room`, to have ahead where so many tokens of the draft are
@@ -89,7 +90,7 @@ class SelfDraft(Protocol):
     def forget(self) -> None:
         """Drop the guesses: the text goes on by other drafts."""
 
-    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+    def foreseen(self, tokens: Sequence[int], price: Price) -> int:
         """Return how many of the next tokens, the first ones, a draft of its own would have had."""
 
 
@@ -99,7 +100,7 @@ class NoSelfDraft:
     most_tokens = most_ahead = 0
     beside_s = 0.0
 
-    def draft(self, depth: int, least: float = 0.0) -> DraftTree:
+    def draft(self, depth: int, price: Price = NO_PRICE) -> DraftTree:
         """Return nothing."""
         return NO_GUESSES
 
@@ -118,7 +119,7 @@ class NoSelfDraft:
     def forget(self) -> None:
         """Do nothing."""
 
-    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+    def foreseen(self, tokens: Sequence[int], price: Price) -> int:
         """Return 0."""
         return 0
 
@@ -180,7 +181,7 @@ class OwnTree:
         """The seconds that its sessions' guesses and drafts took of late."""
         return self.learnt.seconds
 
-    def draft(self, depth: int, least: float = 0.0) -> GuessTree:
+    def draft(self, depth: int, price: Price = NO_PRICE) -> GuessTree:
         """Return the guesses that are likeliest to be accepted."""
         self._offered = self._free = 0
         if self.quiet:
@@ -295,7 +296,7 @@ class OwnTree:
         """Drop the guesses of rows."""
         self._rows, self._offered, self._free = (), 0, 0
 
-    def foreseen(self, tokens: Sequence[int], least: float) -> int:
+    def foreseen(self, tokens: Sequence[int], price: Price) -> int:
         """Return 0: no rows were ahead."""
         return 0
 

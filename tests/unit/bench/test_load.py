@@ -59,3 +59,8 @@ def test_a_turn_takes_prompts_of_every_set_in_turn_and_enough_of_them() -> None:
     traffic = traffic_of(pair, plan, 1, 0.0)
     assert traffic.prompts == ((1,), (9,), (2,), (3,), (1,), (9,), (2,), (3,))
     assert [len(traffic_of(pair, plan, n, 0.0).prompts) for n in (4, 16, 64)] == [32, 32, 128]
+
+
+def test_answers_have_all_lengths_from_half_to_one_and_a_half_times_the_tokens() -> None:
+    plan = LoadPlan(max_tokens=64)
+    assert sorted(plan.length(index) for index in range(65)) == list(range(32, 97))

@@ -166,7 +166,7 @@ def test_a_turn_sends_recorded_prompts_with_their_sampling() -> None:
     traffic = traffic_of(texts, Setting("m", 4, 0.0, 1), 3)
     assert list(traffic.prompts) == [(1,), (7, 8), (1,)]
     assert [sampling.seed for sampling in traffic.samplings] == [5, 9, 5]
-    assert (traffic.clients, traffic.max_tokens) == (4, 2)
+    assert (traffic.clients, traffic.max_tokens) == (4, [2, 2, 2])
     answers = [Answer(tokens, 0.0, (1.0,)) for tokens in ((2, 3), (9,), (2, 3))]
     check_texts(texts, 0.0, answers)
     with pytest.raises(Unavailable, match="recorded"):

@@ -178,13 +178,18 @@ def test_a_session_begins_with_what_came_of_others_drafts():
     assert sum(after.expected) < 0.3 * sum(before.expected)
 
 
+def priced(least, sessions=1):
+    """A price below whose least chance no token pays."""
+    return Price(sessions, 1.0, least / sessions)
+
+
 def test_no_node_is_less_likely_than_what_pays():
     drafts = own(text=[1, 2, 1, 2, 1, 3, 1])
     both = drafts.draft(1)
     assert set(both.tokens) == {2, 3}
     # Twice what pays.
-    assert drafts.draft(1, least=min(both.expected) * 0.51).tokens == both.tokens[:1]
-    assert drafts.draft(1, least=min(both.expected) * 0.49).tokens == both.tokens
+    assert drafts.draft(1, priced(min(both.expected) * 0.51)).tokens == both.tokens[:1]
+    assert drafts.draft(1, priced(min(both.expected) * 0.49)).tokens == both.tokens
     assert drafts.draft(0).tokens == drafts.draft(-1).tokens == ()
 
 
@@ -196,8 +201,25 @@ def test_nothing_pays_below_a_rows_share_of_a_pass():
 def test_what_plain_decoding_would_have_committed_is_counted_to_the_first_miss():
     drafts = own(text=[1, 2, 3, 4, 1, 2, 9, 4, 1])
     for tokens, count in (((2, 3, 4), 3), ((2, 9, 4), 3), ((2, 3, 9), 2), ((2, 7), 1), ((7,), 0)):
-        assert drafts.foreseen(tokens, 0.0) == count
-    assert drafts.foreseen((), 0.0) == drafts.foreseen((2, 3), 1.1) == 0
+        assert drafts.foreseen(tokens, NO_PRICE) == count
+    assert drafts.foreseen((), NO_PRICE) == drafts.foreseen((2, 3), priced(1.1)) == 0
+
+
+def test_with_many_sessions_trees_rest_while_nothing_of_them_is_accepted():
+    alone, among = own(text=[1, 2, 3] * 4), own(text=[1, 2, 3] * 4)
+
+    def grown(drafts, sessions, kept):
+        """Whether each of 16 passes had a tree, of which so many tokens were accepted."""
+        found = []
+        for _ in range(16):
+            tree = drafts.draft(4, priced(0.0, sessions))
+            found.append(bool(tree.tokens))
+            drafts.decided(len(tree.tokens), [9] * (1 + min(kept, len(tree.tokens))), (), ())
+        return found
+
+    assert all(grown(alone, 1, 0)) and all(grown(own(text=[1, 2, 3] * 4), 16, 1))
+    # Rests of 1, 2, 4 and 4 passes.
+    assert [at for at, grows in enumerate(grown(among, 16, 0)) if grows] == [0, 2, 5, 10, 15]
     engine = make_engine(CountingModel(vocab=7))
     handle = engine.open(opened(prefix=(1, 2, 3), new=9))
     assert verdict_of(engine, handle, round_after((1, 2, 3), (4, 5))).plain_tokens == 1
