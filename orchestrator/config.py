@@ -196,7 +196,7 @@ class OrchestratorConfig(StrictModel):
         default=4,
         ge=1,
         le=MAX_PLAIN_STEPS,
-        description="Tokens of a plain round while a draft is late or the drafter is lost.",
+        description="Passes of a plain round while a draft is late or the drafter is lost.",
     )
     breaker: BreakerConfig = Field(
         default=BreakerConfig(), description="When to pause requests to a failing drafter."
@@ -242,8 +242,8 @@ class OrchestratorConfig(StrictModel):
         default=0,
         ge=0,
         le=MAX_LED_ROUNDS,
-        description="Rounds of the lease in which a verifier requests drafts itself; 0: the "
-        "orchestrator requests every draft.",
+        description="Rounds of the lease in which a verifier requests drafts itself, of plain "
+        "rounds at most 4; 0: the orchestrator requests every draft, and every plain round.",
     )
     request_timeout_s: float = Field(
         default=3600.0,
