@@ -191,7 +191,8 @@ class Verdict:
     left_out: int = 0
     # What the deciding pass went by.
     price: Price = NO_PRICE
-    # The tokens that the pass would have committed without the draft; 0: not known.
+    # The tokens that the pass would have committed without the draft, as far as these show: at most
+    # one more. 0: not known.
     plain_tokens: int = 0
     feature_parts: tuple[Part, ...] = ()
 

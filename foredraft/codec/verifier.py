@@ -167,7 +167,7 @@ def verdict_from_pb(m: verifier_pb2.Verdict) -> Verdict:
     limits.check_range("cached_tokens", m.cached_tokens, 0, limits.MAX_PREFIX)
     limits.check_range("left_out", m.left_out, 0, limits.MAX_DRAFT)
     committed = m.accepted + len(m.next_tokens)
-    limits.check_range("plain_tokens", m.plain_tokens, 0, committed)
+    limits.check_range("plain_tokens", m.plain_tokens, 0, committed + 1)
     return Verdict(
         base_from_pb(m.base),
         m.accepted,

@@ -306,7 +306,7 @@ class Session:
         pending.logprobs += self._logprobs_of(raw, [0, *(1 + node for node in path)], tokens)
         plain_tokens = 0
         if pending.drafted:
-            plain_tokens = 1 + self.self_draft.foreseen(tokens[:-1], price)
+            plain_tokens = 1 + self.self_draft.foreseen(tokens, price)
         if self.features is not None:
             fed = len(self.tokens) - self.cached
             self.features.keep([*range(fed), *(fed + node for node in path)])

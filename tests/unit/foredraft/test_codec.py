@@ -148,7 +148,7 @@ def verdicts(draw: st.DrawFn) -> Verdict:
         draw(features),
         left_out=draw(st.integers(0, MAX_DRAFT)),
         price=draw(prices),
-        plain_tokens=draw(st.integers(0, accepted + len(more))),
+        plain_tokens=draw(st.integers(0, accepted + len(more) + 1)),
     )
 
 
