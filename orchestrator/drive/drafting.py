@@ -18,7 +18,6 @@ from orchestrator.drive.health import DrafterHealth
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.drive.lengths import DraftLengths
 from orchestrator.drive.outstanding import Outstanding, Pending
-from orchestrator.drive.plain_pace import PlainPace
 from orchestrator.ports import DrafterPort, DraftStream
 from orchestrator.session.session import Session
 
@@ -38,7 +37,6 @@ class Drafting:
         health: DrafterHealth,
         closer: BackgroundCloser,
         clock: Callable[[], float],
-        pace: PlainPace,
     ) -> None:
         self._port = port
         self._session = session
@@ -47,7 +45,6 @@ class Drafting:
         self._config = config
         self._closer = closer
         self._clock = clock
-        self._pace = pace
         self._health = health
         self._stream: DraftStream | None = None
         self._attaching: asyncio.Task[None] | None = None
@@ -62,7 +59,7 @@ class Drafting:
         none = self.refusal is not None or self._session.features_due
         none |= self._stream is None and self._health.paused
         if none or not (self._lengths.wants_draft and (self._attached or self._pays)):
-            return self._pace.passes
+            return self._config.plain_steps
         # With a healthy drafter the draft is only a moment away: do not run far past it.
         return self._config.fallback_steps if self._health.failing else 1
 

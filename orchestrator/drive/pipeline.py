@@ -32,7 +32,6 @@ from orchestrator.drive.drafting import Drafting
 from orchestrator.drive.health import DrafterHealth
 from orchestrator.drive.lease import LeaseClient
 from orchestrator.drive.lengths import DraftLengths
-from orchestrator.drive.plain_pace import PlainPace
 from orchestrator.drive.verifying import Verifying
 from orchestrator.length.controllers import PLAIN, Cost, DraftLengthController
 from orchestrator.ports import DrafterPort, VerifierPort
@@ -153,10 +152,7 @@ class _Run:
         self._session = session = Session(request, features, ngram, lengths.store)
         self._lease = lease = LeaseClient(session, config)
         health = DrafterHealth(config.breaker, state, clock)
-        self._pace = pace = PlainPace(config.plain_steps)
-        self._drafting = Drafting(
-            drafter, session, lease, lengths, config, health, closer, clock, pace
-        )
+        self._drafting = Drafting(drafter, session, lease, lengths, config, health, closer, clock)
         wait_s = config.admission_wait_s if request.may_wait else 0.0
         self._line = line = state.traffic.line
         admit = partial(line.admit, tenant=request.tenant, wait_s=wait_s)
@@ -241,8 +237,6 @@ class _Run:
         away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
         offered, tokens = len(step.request.draft), len(step.tokens)
         plainly = self._plainly(step, turn.timings.passes)
-        if not offered and plainly[1]:
-            self._pace.observe(*plainly)
         cost = Cost(
             turn.decision.k,
             offered,

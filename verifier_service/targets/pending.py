@@ -57,6 +57,15 @@ class Pending:
         """Whether it came with a draft."""
         return bool(self.asked.draft)
 
+    def took_its_passes(self, pass_s: float) -> bool:
+        """Whether a plain round had as many passes as it was to have, or took their time.
+
+        pass_s is what a pass over one row of each session takes, 0 if that is not known: with own
+        drafts, this session's or others', passes take longer, and chunks are to come as often.
+        """
+        most = self.asked.plain_passes
+        return 0 < most <= self.passes or 0 < most * pass_s <= self.compute_s
+
     @property
     def num_drafted(self) -> int:
         """How many draft tokens the next pass verifies."""

@@ -318,7 +318,7 @@ class Session:
             self.accepted = self.accepted.after(pending.round.expected, len(path))
             return self._finish_round(path, batch_rows, price, plain_tokens)
         pending.emitted += tokens
-        if not self._continues(pending, token):
+        if not self._continues(pending, token, price):
             return self._finish_round((), batch_rows, price)
         room = self.streams.room(len(self.tokens))
         pending.draft_itself(self.self_draft, self._left, room, price)
@@ -373,11 +373,11 @@ class Session:
         self.drafted = pending.drafted
         return verdict
 
-    def _continues(self, pending: Pending, token: int) -> bool:
+    def _continues(self, pending: Pending, token: int, price: Price) -> bool:
         """True while a plain round has steps, time and a place left, and no stop token."""
         return (
             len(pending.emitted) < pending.asked.plain_steps
-            and pending.passes != pending.asked.plain_passes
+            and not pending.took_its_passes(price.pass_s)
             and pending.compute_s < self.plain_round_s
             and token not in self.stop_token_ids
             and len(self.tokens) < self.commit_limit

@@ -25,6 +25,8 @@ from tests.support.verifiers import (
 from verifier_service.rules.ngrams import reference_trees
 from verifier_service.schedule.pricing import Unpriced
 from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
+from verifier_service.targets.pending import Pending
+from verifier_service.targets.self_drafting import NoSelfDraft
 
 # What stood in the text once is believed.
 EAGER = NgramParams(pseudocounts=(1.0, 0.1), min_node_prob=0.01)
@@ -257,3 +259,15 @@ def test_a_tree_has_no_more_tokens_than_the_model_has_places(seed):
     plain, _ = text_of(make_engine(models[0]), opening(**fields), [5, 3])
     assert text_of(make_engine(models[1]), opened(**fields), [5, 3])[0] == plain
     assert all(one.start + len(one.tokens) <= 48 for batch in models[1].batches for one in batch)
+
+
+def test_a_plain_round_ends_with_its_passes_or_with_their_time():
+    round_ = replace(round_after((1, 2), steps=20), plain_passes=4)
+    pending = Pending.of(round_, 0.0, NoSelfDraft(), 20, 8, NO_PRICE)
+    for passes, seconds, ended in ((3, 3.9, False), (4, 3.9, True), (3, 4.0, True)):
+        pending.passes, pending.compute_s = passes, seconds
+        assert pending.took_its_passes(1.0) is ended
+    # Where nothing is known of passes, they are counted; where none are named, there is no end.
+    assert not pending.took_its_passes(0.0)
+    pending.asked = replace(round_, plain_passes=0)
+    assert not pending.took_its_passes(1.0)
