@@ -17,8 +17,8 @@ def test_a_learning_controller_goes_on_where_the_last_session_ended() -> None:
     state = goodput.spent(goodput.initial(), Cost(4, 4, 4, 3, 0.02, 0.01))
     saved.share(goodput, state)
     saved.save(goodput, state)
-    assert saved.start_state(goodput).positions == state.positions
-    assert saved.start_state(goodput).rounds == 1
+    assert saved.start_state(goodput).learnt == state.learnt
+    assert state.learnt.rounds == 1
 
 
 def test_sessions_under_way_learn_from_each_others_rounds() -> None:
@@ -62,8 +62,8 @@ def test_how_well_a_text_goes_is_its_sessions_own() -> None:
     other = goodput.update(mine, Observation(4, 4, 4, places=(0, 1, 2, 3)))
     saved.share(goodput, other)
     joined = saved.latest(goodput, mine)
-    assert joined.positions == other.positions
-    assert joined.recent == mine.recent
+    assert joined.learnt == other.learnt
+    assert joined.text == mine.text
 
 
 def test_a_session_starts_with_the_newest_price() -> None:
