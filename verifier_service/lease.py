@@ -29,6 +29,7 @@ from verifier_service.drafters import (
     RequestedDraft,
     UnsentFeatures,
 )
+from verifier_service.targets.pending import NextPlain
 
 NO_GRANT = Grant(0, 0, 1, 1, 0)
 
@@ -50,14 +51,15 @@ _FAULTS = (TimeoutError, FeaturesLost, _DrafterFailed, _NoDrafter)
 class Lease:
     """One session's lease: `run` is its task, which lasts until it is cancelled.
 
-    verify decides a round; report sends a message to the orchestrator.
+    verify decides a round, and begins the plain one that follows; report sends a message to the
+    orchestrator.
     """
 
     def __init__(
         self,
         opened: VerifyOpen,
         drafters: Drafters,
-        verify: Callable[[Round], Awaitable[Verdict]],
+        verify: Callable[[Round, NextPlain | None], Awaitable[Verdict]],
         report: Callable[[LedRound | LeaseEnded], Coroutine[Any, Any, None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -80,6 +82,8 @@ class Lease:
         self._opening_since = 0.0
         self._grant = NO_GRANT
         self._rounds_left = 0
+        # The round after the one under way, where that may be begun before it is asked for.
+        self._following: NextPlain | None = None
         self._granted = asyncio.Event()
         self._reporting: asyncio.Task[None] | None = None
 
@@ -102,6 +106,8 @@ class Lease:
         if not self.active:
             self._round = grant.round
         self._grant, self._rounds_left = grant, grant.rounds
+        if self._following is not None:
+            self._following.wanted = self._grants_plain(self._following.passes)
         self._granted.set()
 
     def decided(self, request: Round, verdict: Verdict) -> None:
@@ -163,8 +169,10 @@ class Lease:
         draft_us = int(1e6 * (self._clock() - began))
         request = self._asked(block)
         ahead = self._run_ahead(request, block.guesses)
+        passes = request.plain_passes
+        self._following = NextPlain(passes, self._grants_plain(passes)) if passes else None
         try:
-            verdict = await self._verify(request)
+            verdict = await self._verify(request, self._following)
         except InvalidRequest as error:
             # Refused before anything was changed; of an own round, only the draft can be at fault.
             raise _DrafterFailed from error
@@ -193,7 +201,18 @@ class Lease:
             return Round(block.base, block.tokens, 1, block.parents, block.q, block.expected)
         steps = min(MAX_PLAIN_STEPS, self._end - len(self._prefix))
         # Where a draft was wanted, the next one is not far.
-        return Round(block.base, (), steps, plain_passes=self._grant.plain_passes or 1)
+        passes = self._begun or self._grant.plain_passes or 1
+        return Round(block.base, (), steps, plain_passes=passes)
+
+    def _grants_plain(self, passes: int) -> bool:
+        """Whether another plain round of so many passes is granted."""
+        return self._rounds_left > 0 and self._grant.plain_passes == passes
+
+    @property
+    def _begun(self) -> int:
+        """The passes of the plain round that the engine has begun by itself, 0 if it has not."""
+        following = self._following
+        return following.passes if following is not None and following.begun else 0
 
     async def _reported(self) -> None:
         """Wait until the last round was reported, if it has not been."""
@@ -221,6 +240,9 @@ class Lease:
 
         None if no further round is granted.
         """
+        if self._begun:
+            self._rounds_left = max(0, self._rounds_left - 1)
+            return RequestedDraft(self._base, 0, DraftBlock(self._base, ()))
         if self._rounds_left == 0 or self._stopped or len(self._prefix) >= self._end:
             return None
         self._rounds_left -= 1

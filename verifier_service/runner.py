@@ -18,6 +18,7 @@ from foredraft.threads import in_thread
 from foredraft.types import ModelInfo, SamplingParams
 from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.targets.engine import VerifierEngine
+from verifier_service.targets.pending import NextPlain
 from verifier_service.targets.scores import scores
 
 
@@ -44,13 +45,18 @@ class Rounds:
         return self.engine.patience_s()
 
     def submit(
-        self, handle: int, request: Round, verdict: asyncio.Future[Verdict], arrived: float
+        self,
+        handle: int,
+        request: Round,
+        verdict: asyncio.Future[Verdict],
+        arrived: float,
+        following: NextPlain | None = None,
     ) -> None:
         """Queue a round that arrived at a time of the engine's clock.
 
         Raise InvalidRequest or PrefixMismatch.
         """
-        self.engine.submit(handle, request, arrived)
+        self.engine.submit(handle, request, arrived, following)
         self._waiting[handle] = verdict
 
     def close(self, handle: int) -> None:
@@ -61,13 +67,15 @@ class Rounds:
     def step(self) -> Iterator[Sequence[Settled]]:
         """Run one forward."""
         outcomes = self.engine.step()
-        self._rounds += len(outcomes)
-        self._kept += sum(each.accepted for _, each in outcomes if isinstance(each, Verdict))
-        yield [
+        # Nobody waits yet for a round that the engine began by itself: it is asked for later.
+        settled = [
             (self._waiting.pop(handle), result)
             for handle, result in outcomes
             if handle in self._waiting
         ]
+        self._rounds += len(settled)
+        self._kept += sum(each.accepted for _, each in settled if isinstance(each, Verdict))
+        yield settled
         # Done between two steps, where it delays no round.
         self.engine.compact()
 
@@ -130,12 +138,14 @@ class Runner(EngineThread[Rounds]):
         await super().stop()
         self._grammars.shutdown(wait=False, cancel_futures=True)
 
-    async def verify(self, handle: int, request: Round) -> Verdict:
-        """Return the verdict on a round."""
+    async def verify(
+        self, handle: int, request: Round, following: NextPlain | None = None
+    ) -> Verdict:
+        """Return the verdict on a round; the plain round that follows is begun if wanted."""
         # Not when the thread gets to it: a pass may run until then.
         arrived = time.perf_counter()
         verdict: Verdict = await self.ask(
-            lambda rounds, it: rounds.submit(handle, request, it, arrived)
+            lambda rounds, it: rounds.submit(handle, request, it, arrived, following)
         )
         return verdict
 

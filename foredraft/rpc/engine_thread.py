@@ -198,7 +198,9 @@ class EngineThread(Generic[E]):
             if wait_s == 0:
                 started = time.monotonic()
                 for settled in engine.step():
-                    self._post(settled)
+                    # Most passes settle nothing, and the event loop would wake for the GIL alone.
+                    if settled:
+                        self._post(settled)
                 self._busy.add(started, time.monotonic())
                 continue
             try:

@@ -15,6 +15,7 @@ from foredraft_simulator.virtual.engine import VirtualEngine
 from verifier_service.drafters import Drafters
 from verifier_service.lease import Lease
 from verifier_service.runner import Rounds
+from verifier_service.targets.pending import NextPlain
 
 
 class VerifierReplica:
@@ -43,11 +44,13 @@ class VerifierReplica:
         handle, _ = await self.engine.open_session(lambda it: (it.engine.open(request), None))
         return handle
 
-    async def verify(self, handle: int, request: Round) -> Verdict:
-        """Return the verdict on a round."""
+    async def verify(
+        self, handle: int, request: Round, following: NextPlain | None = None
+    ) -> Verdict:
+        """Return the verdict on a round; the plain round that follows is begun if wanted."""
         arrived = self.engine.now
         verdict: Verdict = await self.engine.ask(
-            lambda it, future: it.submit(handle, request, future, arrived)
+            lambda it, future: it.submit(handle, request, future, arrived, following)
         )
         return verdict
 

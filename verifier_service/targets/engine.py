@@ -31,6 +31,7 @@ from verifier_service.schedule.pricing import Pricing, Unpriced
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.followers import Followers
 from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
+from verifier_service.targets.pending import NextPlain
 from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
@@ -201,20 +202,28 @@ class VerifierEngine:
             self._kv.release(handle)
             self._gathering.closed(handle)
 
-    def submit(self, handle: int, request: Round, arrived: float | None = None) -> None:
+    def submit(
+        self,
+        handle: int,
+        request: Round,
+        arrived: float | None = None,
+        following: NextPlain | None = None,
+    ) -> None:
         """Queue a round that arrived at a time of the engine's clock, by default now.
 
-        Its outcome comes from a later `step`. Raise InvalidRequest or PrefixMismatch; the session
-        stays open and as it was.
+        Its outcome comes from a later `step`, which begins the following round if that is wanted.
+        Raise InvalidRequest or PrefixMismatch; the session stays open and as it was.
         """
         session = self._sessions.get(handle)
         if session is None:
             raise InvalidRequest("the session is not open", param="session_id")
         now = self._clock() if arrived is None else arrived
-        verdict = session.admit(request, self.info.vocab_size, now, self._market.price)
+        present = session.pending is not None
+        price = self._market.price
+        verdict = session.admit(request, self.info.vocab_size, now, price, following)
         if verdict is not None:
             self._answered.append(Outcome(handle, verdict))
-        else:
+        if session.pending is not None and not present:
             self._gathering.came(handle, now)
 
     def patience_s(self) -> float:
@@ -280,7 +289,8 @@ class VerifierEngine:
             result = self._commit(key, decisions[key], batch_rows, processed[key].raw)
             if result is not None:
                 outcomes.append(Outcome(key, result))
-                self._gathering.left(key, ended, rows.rows, len(session.tokens) - before)
+                if not session.go_on(ended, self._market.price):
+                    self._gathering.left(key, ended, rows.rows, len(session.tokens) - before)
         return outcomes
 
     def _costly_grammars(self) -> set[int]:
@@ -302,7 +312,7 @@ class VerifierEngine:
         session, counts = self._sessions[key], self.counts
         if isinstance(decision, ForedraftError):
             self.corrupted += isinstance(decision, CorruptModelOutput)
-            session.pending = None
+            session.pending = session.following = None
             return decision
         first, path = len(session.tokens), decision.path
         if not session.offers_draft:

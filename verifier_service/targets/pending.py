@@ -21,11 +21,24 @@ def first_nodes(request: Round, count: int) -> Round:
 
 
 @dataclass(slots=True)
+class NextPlain:
+    """The plain round after one, of so many passes, which the engine begins by itself if wanted.
+
+    The event loop sets wanted until the verdict has come; the engine's thread sets begun, before.
+    """
+
+    passes: int
+    wanted: bool
+    begun: bool = False
+
+
+@dataclass(slots=True)
 class Pending:
     """A round: its arrival, the start of its first forward pass, its cost so far.
 
     asked is the round as it came; offered has the session's own draft where it came without one;
-    round has of that draft what was bought for the next pass.
+    round has of that draft what was bought for the next pass. claimed is false for a round that the
+    engine began by itself, until it is asked for.
     """
 
     asked: Round
@@ -37,6 +50,7 @@ class Pending:
     passes: int = 0
     emitted: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    claimed: bool = True
 
     @classmethod
     def of(

@@ -10,8 +10,9 @@ from math import inf
 from foredraft.decoding.prefix import extend_hash
 from foredraft.decoding.tree import branch, explicit, is_path
 from foredraft.errors import InvalidRequest, PrefixMismatch
+from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.messages import Round, Verdict
-from foredraft.types import NO_PRICE, Price, Timings, TokenLogprobs
+from foredraft.types import NO_PRICE, Base, Price, Timings, TokenLogprobs
 from verifier_service.models.port import Segment
 from verifier_service.rules.logits import LogitsProcessors
 from verifier_service.rules.logprobs import token_logprobs
@@ -22,7 +23,7 @@ from verifier_service.schedule.batching import PendingRows, ScheduledRows
 from verifier_service.schedule.calibration import Calibration
 from verifier_service.schedule.pricing import Offer
 from verifier_service.targets.features import FeatureLog
-from verifier_service.targets.pending import Pending, first_nodes
+from verifier_service.targets.pending import NextPlain, Pending, first_nodes
 from verifier_service.targets.self_drafting import NoSelfDraft, SelfDraft
 from verifier_service.targets.streams import Streams
 
@@ -56,6 +57,8 @@ class Session:
     # Tokens since the last verdict whose KV another session had computed.
     num_cached_from_others: int = 0
     pending: Pending | None = None
+    # What follows the round in flight without being asked for.
+    following: NextPlain | None = None
     accepted: Calibration = field(default_factory=Calibration)
     # The number of the last pass that it was part of, and whether its last round was drafted.
     last_pass: int = 0
@@ -65,14 +68,26 @@ class Session:
     last: tuple[Round, Verdict] | None = None
 
     def admit(
-        self, request: Round, vocab_size: int, now: float, price: Price = NO_PRICE
+        self,
+        request: Round,
+        vocab_size: int,
+        now: float,
+        price: Price = NO_PRICE,
+        following: NextPlain | None = None,
     ) -> Verdict | None:
         """Start a round; return the verdict again if it repeats the last one.
 
-        Raise InvalidRequest or PrefixMismatch, leaving the session as it was.
+        A round that `go_on` began is claimed. Raise InvalidRequest or PrefixMismatch, leaving the
+        session as it was.
         """
         if self.last is not None and self.last[0] == request:
+            if self.pending is None:
+                self.following = following
+                self.go_on(now, price)
             return self.last[1]
+        if self.pending is not None and not self.pending.claimed and self.pending.asked == request:
+            self.pending.claimed, self.following = True, following
+            return None
         if self.pending is not None:
             raise InvalidRequest("a round is in flight; rounds go one at a time", param="round")
         base = request.base
@@ -94,16 +109,38 @@ class Session:
         self.preempted = False
         if request.no_features:
             self.features = None
+        self._begin(request, now, price)
+        self.following = following
+        return None
+
+    def go_on(self, now: float, price: Price) -> bool:
+        """Begin the plain round that is wanted after the last one; return whether it is begun."""
+        following, self.following = self.following, None
+        if following is None or not following.wanted or self.last is None or self._has_ended:
+            return False
+        number = self.last[0].base.round + 1
+        base = Base(self.session_id, number, len(self.tokens), self.prefix_hash)
+        steps = min(MAX_PLAIN_STEPS, self._left)
+        request = Round(base, (), steps, plain_passes=following.passes)
+        self._begin(request, now, price).claimed = False
+        following.begun = True
+        return True
+
+    def _begin(self, request: Round, now: float, price: Price) -> Pending:
         # The pass that reads the rest of a prefix has rows enough.
         left = 1 if self.needs_prefill else self._left
         room = self.streams.room(len(self.tokens))
         self.pending = Pending.of(request, now, self.self_draft, left, room, price)
-        return None
+        return self.pending
 
     @property
     def _left(self) -> int:
         """How many tokens may still be committed."""
         return self.commit_limit - len(self.tokens)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._left == 0 or self.tokens[-1] in self.stop_token_ids
 
     def offer(self, key: int) -> Offer | None:
         """Return the draft tokens of which the verifier may choose, None if there is no choice."""
