@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import exp
 
 from foredraft.types import NO_PRICE, Price
 from verifier_service.schedule.batching import ScheduledRows
@@ -19,6 +20,10 @@ _ACTIVE_PASSES = 8
 # Rounds of plain decoding take several passes, and what they take is kept apart by whether any
 # session drafted meanwhile.
 _CALM_PASSES = 16
+# For how many seconds a session that ended counts among those of a price, less and less: between
+# two requests of its client the others are not alone, and would pay for a draft that they cannot
+# use.
+_MEMORY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -47,8 +52,10 @@ class Market:
         self._prefill_rows = prefill_rows
         self._passes = 0
         self._ended = now
-        # Of the last pass: the sessions that take part, and the tokens of their texts.
-        self._sessions = self._context = 0
+        # Of the last pass: the tokens of the texts of the sessions that take part.
+        self._context = 0
+        # How many take part, and did until a moment ago.
+        self._sessions = 0.0
         # Of the last passes: how many sessions drafted.
         self._drafting: deque[int] = deque(maxlen=_CALM_PASSES)
         self.price = NO_PRICE
@@ -104,15 +111,17 @@ class Market:
         self.counts.passes += 1
         self.counts.seconds += ended - started
         self.counts.rows += rows
-        self._ended = ended
-        self._sessions, self._context = len(active), sum(s.cached for s in active)
-        self.price = self._priced()
+        kept = exp((self._ended - ended) / _MEMORY_S)
+        self._sessions = max(len(active), len(active) + kept * (self._sessions - len(active)))
+        self._ended, self._context = ended, sum(s.cached for s in active)
+        self.price = self._priced(len(active))
 
     def pass_s(self, rows: float) -> float:
         """Return the seconds of a pass over rows, after texts like the last one's."""
         return self._pricing.pass_s(rows, self._context)
 
-    def _priced(self) -> Price:
-        price = self._pricing.price(self._sessions, self._context)
+    def _priced(self, active: int) -> Price:
+        sessions = round(self._sessions)
+        price = self._pricing.price(sessions, self._context * sessions // max(1, active))
         drafting = max(self._drafting, default=0)
         return NO_PRICE if price == NO_PRICE else price._replace(drafting=drafting)

@@ -7,7 +7,7 @@ from typing import Any
 
 from verifier_service.schedule.batching import ScheduledRows
 from verifier_service.schedule.costs import PassCosts
-from verifier_service.schedule.market import _CALM_PASSES, Market
+from verifier_service.schedule.market import _CALM_PASSES, _MEMORY_S, Market
 from verifier_service.schedule.pricing import Priced
 
 
@@ -40,3 +40,25 @@ def test_a_draft_is_remembered_for_as_long_as_a_plain_round_may_take() -> None:
     assert passes(_CALM_PASSES - 2, drafting=0) == 2
     assert passes(1, drafting=0) == 1
     assert passes(1, drafting=0) == 0
+
+
+def test_a_client_between_two_requests_counts_among_the_sessions() -> None:
+    market = Market(Priced(PassCosts((1, 9), (1.0, 3.0))), prefill_rows=8, now=0.0)
+    ended = 0.0
+
+    def passed(count: int, seconds: float) -> int:
+        nonlocal ended
+        sessions = {key: session(False) for key in range(count)}
+        rows = [ScheduledRows(key, 1, True) for key in sessions]
+        market.passed(sessions, rows, ended, ended + seconds)
+        ended += seconds
+        return market.price.sessions
+
+    assert passed(1, 0.01) == 1
+    # Those that come are there at once, those that leave are so for a while.
+    assert passed(4, 0.01) == 4
+    assert passed(3, 0.02) == 4
+    price = market.price
+    assert passed(3, _MEMORY_S) == 3
+    assert market.price.pass_s < price.pass_s
+    assert passed(1, 10 * _MEMORY_S) == 1
