@@ -108,6 +108,26 @@ async def test_plain_rounds_are_led_without_a_drafter() -> None:
         assert await stream.next_led() == LeaseEnded(1)
 
 
+@pytest.mark.parametrize("passes", [1, 2, 3])
+async def test_a_lease_of_plain_rounds_ends_when_it_is_revoked(passes: int) -> None:
+    async with pair() as both, stream_of(both.verifiers.servers[0], new=180) as stream:
+        await stream.grant(Grant(1, MAX_LED_ROUNDS, 1, 1, 0, plain_passes=passes))
+        text = list(PROMPT)
+        led = await stream.next_led()
+        # Of other passes, then none: rounds under way, one of them perhaps begun unasked, count.
+        await stream.grant(Grant(2, MAX_LED_ROUNDS, 1, 1, 0, plain_passes=5))
+        await stream.grant(Grant(3, 0, 1, 1, 0))
+        number = 0
+        while isinstance(led, LedRound):
+            assert led.block.base.round == number
+            text, number = [*text, *led.verdict.next_tokens], number + 1
+            led = await stream.next_led()
+        assert led == LeaseEnded(3)
+        following = await stream.verify(round_after(text, number=number, steps=4))
+        text += following.next_tokens
+        assert text == [(PROMPT[0] + at) % VOCAB for at in range(len(text))]
+
+
 async def test_drafts_follow_the_plain_rounds_of_a_lease_once_their_drafter_is_open() -> None:
     # Of so many passes opening a drafter takes a few.
     async with pair() as both, stream_of(both.verifiers.servers[0], new=180) as stream:

@@ -32,9 +32,11 @@ from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.followers import Followers
 from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
 from verifier_service.targets.pending import NextPlain
+from verifier_service.targets.rounds import admit, go_on
 from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
 from verifier_service.targets.streams import streams_of
+from verifier_service.targets.verdicts import commit
 from verifier_service.targets.verify_step import (
     accept,
     apply_logits_processors,
@@ -220,7 +222,7 @@ class VerifierEngine:
         now = self._clock() if arrived is None else arrived
         present = session.pending is not None
         price = self._market.price
-        verdict = session.admit(request, self.info.vocab_size, now, price, following)
+        verdict = admit(session, request, self.info.vocab_size, now, price, following)
         if verdict is not None:
             self._answered.append(Outcome(handle, verdict))
         if session.pending is not None and not present:
@@ -289,7 +291,7 @@ class VerifierEngine:
             result = self._commit(key, decisions[key], batch_rows, processed[key].raw)
             if result is not None:
                 outcomes.append(Outcome(key, result))
-                if not session.go_on(ended, self._market.price):
+                if not go_on(session, ended, self._market.price):
                     self._gathering.left(key, ended, rows.rows, len(session.tokens) - before)
         return outcomes
 
@@ -318,7 +320,7 @@ class VerifierEngine:
         if not session.offers_draft:
             counts.own_bought += session.num_bought
             counts.own_kept += len(path)
-        verdict = session.commit(decision, rows, raw, self._market.price)
+        verdict = commit(session, decision, rows, raw, self._market.price)
         self._manager.committed(key, first, path)
         return verdict
 

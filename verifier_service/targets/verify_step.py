@@ -15,6 +15,7 @@ from verifier_service.rules.rules import Decision, Logits
 from verifier_service.schedule.batching import ScheduledRows
 from verifier_service.targets.features import FeatureLog
 from verifier_service.targets.session import Session
+from verifier_service.targets.verdicts import decide
 
 Sessions = Mapping[int, Session]
 Parts = Sequence[tuple[int, int]]
@@ -112,5 +113,5 @@ def accept(
         tokens = [token for token in chosen[rows] if token is not None]
         if fault is None and len(tokens) < usable:
             fault = CorruptModelOutput("the target model's logits are not finite")
-        decisions[key] = fault or sessions[key].accept(tokens, logits[rows])
+        decisions[key] = fault or decide(sessions[key], tokens, logits[rows])
     return decisions
