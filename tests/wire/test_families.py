@@ -15,13 +15,14 @@ import pytest
 from drafter_service.client import DrafterClient
 from drafter_service.config import DrafterConfig
 from drafter_service.server import serve
-from foredraft.messages import DraftOpen
+from foredraft.messages import DraftOpen, VerifyOpen
 from foredraft.rpc.server import ServiceServer
 from foredraft.types import DraftParams, Proposal, SamplingParams
 from orchestrator.config import DraftConfig, OrchestratorConfig
 from orchestrator.drive.pipeline import generate
 from orchestrator.in_process import LocalVerifier
 from orchestrator.length.config import FixedConfig
+from orchestrator.ports import DraftStream, VerifyStream
 from orchestrator.request import GenerationRequest, StepEvent
 from tests.support.drafters import asking
 from tests.support.families import own_formats as checkpoints
@@ -101,6 +102,30 @@ async def test_a_request_is_drafted_for_alike_alone_and_beside_others(
             assert MASKS.get(name) not in tokens
 
 
+class Attached:
+    """A drafter's port that notes when a session is open."""
+
+    def __init__(self, client: DrafterClient) -> None:
+        self._client = client
+        self.open_ = asyncio.Event()
+
+    async def open(self, request: DraftOpen) -> DraftStream:
+        stream = await self._client.open(request)
+        self.open_.set()
+        return stream
+
+
+class AfterDrafter:
+    """A verifier's port that waits for the drafter: else a short text may end without drafts."""
+
+    def __init__(self, runner: Runner, drafter: Attached) -> None:
+        self._verifier, self._drafter = LocalVerifier(runner), drafter
+
+    async def open(self, request: VerifyOpen) -> VerifyStream:
+        await self._drafter.open_.wait()
+        return await self._verifier.open(request)
+
+
 async def decoded(client: DrafterClient, runner: Runner, steps: int | None) -> list[int]:
     """The tokens of a request decoded plainly, or with drafts of so many steps."""
     request = GenerationRequest(
@@ -118,7 +143,9 @@ async def decoded(client: DrafterClient, runner: Runner, steps: int | None) -> l
         draft_deadline_ms=5000,
     )
     tokens: list[int] = []
-    async for event in generate(request, client, LocalVerifier(runner), config):
+    drafter = Attached(client)
+    verifier = LocalVerifier(runner) if steps is None else AfterDrafter(runner, drafter)
+    async for event in generate(request, drafter, verifier, config):
         if isinstance(event, StepEvent):
             tokens += [each.token for each in event.tokens]
     return tokens
