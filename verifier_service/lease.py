@@ -29,6 +29,7 @@ from verifier_service.drafters import (
     RequestedDraft,
     UnsentFeatures,
 )
+from verifier_service.linked_drafter import DrafterFailed, LinkedDrafter, NoDrafter
 from verifier_service.targets.pending import NextPlain
 
 NO_GRANT = Grant(0, 0, 1, 1, 0)
@@ -36,16 +37,8 @@ NO_GRANT = Grant(0, 0, 1, 1, 0)
 _Draft = RequestedDraft | DraftsAhead
 
 
-class _DrafterFailed(Exception):
-    """The drafter broke off, or answered what cannot be verified."""
-
-
-class _NoDrafter(Exception):
-    """There is no drafter to ask."""
-
-
 # What ends a lease before its rounds are used up.
-_FAULTS = (TimeoutError, FeaturesLost, _DrafterFailed, _NoDrafter)
+_FAULTS = (TimeoutError, FeaturesLost, DrafterFailed, NoDrafter)
 
 
 class Lease:
@@ -64,22 +57,17 @@ class Lease:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._opened = opened
-        self._drafters = drafters
         self._verify = verify
         self._report = report
         self._clock = clock
         self._prefix = CommittedPrefix(opened.prefix)
         self._features = UnsentFeatures(opened)
+        self._drafter = LinkedDrafter(drafters, self._prefix, self._features.check, clock)
         self._purchases = Purchases()
         self._end = len(opened.prefix) + opened.max_new_tokens
         self._stop_ids = frozenset(opened.stop_token_ids)
         self._stopped = False
         self._round = 0
-        self._source: DraftSource | None = None
-        self._link: Link | None = None
-        # A drafter that was named before a lease is opened at once, to read the text.
-        self._opening: asyncio.Task[None] | None = None
-        self._opening_since = 0.0
         self._grant = NO_GRANT
         self._rounds_left = 0
         # The round after the one under way, where that may be begun before it is asked for.
@@ -94,12 +82,9 @@ class Lease:
 
     def use_drafter(self, source: DraftSource) -> None:
         """Ask this drafter from the next draft on; before that it reads the text meanwhile."""
-        self._source = source
-        drafts = self.active and not self._grant.plain_passes
-        idle = not drafts and self._link is None and self._opening is None
-        if idle and self._drafters.supported:
-            self._opening_since = self._clock()
-            self._opening = asyncio.create_task(self._open_early(source))
+        self._drafter.use(source)
+        if not self.active or self._grant.plain_passes:
+            self._drafter.open_early(self._have_read)
 
     def grant(self, grant: Grant) -> None:
         """Replace the rest of the lease, or start one."""
@@ -138,14 +123,7 @@ class Lease:
         """Report nothing more and leave the drafter; never raises."""
         if self._reporting is not None:
             self._reporting.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
-        await self._leave()
-
-    async def _leave(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            await link.close()
+        await self._drafter.close()
 
     async def _lead(self) -> LeaseFault:
         try:
@@ -154,11 +132,11 @@ class Lease:
                 draft = await self._round_of(draft)
         except TimeoutError:
             return LeaseFault.LATE
-        except (_NoDrafter, FeaturesLost):
-            await self._leave()
+        except (NoDrafter, FeaturesLost):
+            await self._drafter.leave()
             return LeaseFault.UNSUPPORTED
-        except _DrafterFailed:
-            await self._leave()
+        except DrafterFailed:
+            await self._drafter.leave()
             return LeaseFault.LOST
         return LeaseFault.NONE
 
@@ -175,7 +153,7 @@ class Lease:
             verdict = await self._verify(request, self._following)
         except InvalidRequest as error:
             # Refused before anything was changed; of an own round, only the draft can be at fault.
-            raise _DrafterFailed from error
+            raise DrafterFailed from error
         self.decided(request, verdict)
         hit = ahead is not None and self._base in ahead.bases
         led = LedRound(block, verdict, draft.k, 0, draft_us, ahead is not None, hit)
@@ -223,7 +201,7 @@ class Lease:
     async def _arrived(self, draft: _Draft) -> tuple[RequestedDraft, DraftBlock]:
         """Return a draft's block, and the draft; another one where it was not made ahead."""
         try:
-            async with asyncio.timeout(self._grant.deadline_us / 1e6):
+            async with asyncio.timeout(self._patience_s):
                 if isinstance(draft, DraftsAhead):
                     block = await draft.block(self._base)
                     if block is not None:
@@ -233,7 +211,7 @@ class Lease:
                     return draft, draft.answer
                 return draft, await draft.answer
         except ForedraftError as error:
-            raise _DrafterFailed from error
+            raise DrafterFailed from error
 
     async def _next_draft(self, ahead: DraftsAhead | None) -> _Draft | None:
         """Return the next round's draft, at hand or requested now unless it was ahead.
@@ -255,9 +233,9 @@ class Lease:
         round is to be plain.
         """
         base = self._base
-        if self._grant.plain_passes or self._is_opening:
+        if self._grant.plain_passes or self._drafter.is_opening(self._patience_s):
             return RequestedDraft(base, 0, DraftBlock(base, ()))
-        link = await self._linked()
+        link = await self._drafter.linked(self._patience_s)
         planned = self._planner(link).next(self._grant.num_draft_tokens)
         if isinstance(planned, NgramDraft):
             return RequestedDraft(base, *planned)
@@ -272,7 +250,7 @@ class Lease:
 
     def _run_ahead(self, request: Round, guesses: Sequence[Guess]) -> DraftsAhead | None:
         """Request drafts of the round's predicted outcomes, if that is granted and of any use."""
-        link = self._link
+        link = self._drafter.link
         if not self._grant.run_ahead or self._rounds_left == 0 or link is None or link.features:
             # Predicted tokens have no features yet.
             return None
@@ -281,44 +259,16 @@ class Lease:
         planned = self._planner(link).after(outcomes, self._grant.num_draft_tokens)
         return None if planned is None else link.send_ahead(planned)
 
-    async def _open_early(self, source: DraftSource) -> None:
-        """Open a drafter's session, and have it read the text for a draft that nobody awaits."""
-        try:
-            link = await Link.open(self._drafters, source, self._prefix.tokens)
-        except ForedraftError:
-            # It is tried again for a draft, whose failure is the lease's.
-            return
-        self._link = link
+    def _have_read(self, link: Link) -> None:
+        """Have a drafter read the text, by a draft that nobody awaits."""
         planned = None if link.features else self._planner(link).next(1)
         if isinstance(planned, DraftRequest):
             link.send(planned, b"")
 
     @property
-    def _is_opening(self) -> bool:
-        """Whether the drafter is still being opened, and may be: rounds are plain meanwhile."""
-        if self._opening is None or self._opening.done():
-            return False
-        return self._clock() - self._opening_since < self._grant.deadline_us / 1e6
-
-    async def _linked(self) -> Link:
-        """Return the link to the drafter that was named last."""
-        source, opening = self._source, self._opening
-        if source is None or not self._drafters.supported:
-            raise _NoDrafter
-        if opening is None and self._link is not None and self._link.source is source:
-            return self._link
-        self._opening = None
-        try:
-            async with asyncio.timeout(self._grant.deadline_us / 1e6):
-                if opening is not None:
-                    await opening
-                if self._link is None or self._link.source is not source:
-                    await self._leave()
-                    self._link = await Link.open(self._drafters, source, self._prefix.tokens)
-        except ForedraftError as error:
-            raise _DrafterFailed from error
-        self._features.check(self._link.features)
-        return self._link
+    def _patience_s(self) -> float:
+        """How long a round waits for its draft, and for its drafter."""
+        return self._grant.deadline_us / 1e6
 
     def _planner(self, link: Link) -> DraftPlanner:
         return DraftPlanner(

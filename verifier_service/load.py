@@ -184,11 +184,12 @@ def load_target(config: VerifierConfig) -> PagedModel:
         log.info("forward compiled for %s", isa)
         weights = NativeWeights(model, shape.head_dim, isa)
         compiled = NativeForward(weights, kernels, isa, config.threads)
-        # It has threads of its own. Those of torch, which has only features left to fuse, spin for
-        # milliseconds after each use, on the cores where the next draft is being made.
-        torch.set_num_threads(1)
         info = dataclasses.replace(info, weights_hash=computed_by(info.weights_hash, SUMS))
-        return paged(compiled, PanelCaches(kernels, isa), info=info)
+        made = paged(compiled, PanelCaches(kernels, isa), info=info)
+        # The compiled forward has threads of its own. Those of torch, which has only features left
+        # to fuse, spin for milliseconds after each use, on the cores where the next draft is made.
+        torch.set_num_threads(1)
+        return made
     attention = choose_attention(config, shape, seen, info.max_len)
     log.info("forward of transformers, attention %s", attention.name)
     forward = TransformersForward(model, attention)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from foredraft.decoding.prefix import hash_prefix
 from foredraft.errors import CorruptModelOutput, ForedraftError, InvalidRequest
 from foredraft.messages import Round, Verdict, VerifyOpen
 from foredraft.types import Grammar, ModelInfo, Price
@@ -18,9 +17,9 @@ from verifier_service.kv.block_table import KvBlocks
 from verifier_service.models.port import TargetModel
 from verifier_service.rules.grammars import Grammars, NoGrammars
 from verifier_service.rules.guesses import Guesses, likeliest
-from verifier_service.rules.logits import GrammarMatcher, LogitsProcessors
+from verifier_service.rules.logits import GrammarMatcher
 from verifier_service.rules.ngrams import TreeGrower, reference_trees
-from verifier_service.rules.rules import Decision, Logits, Rule, rule_of
+from verifier_service.rules.rules import Decision, Logits
 from verifier_service.rules.sampling import Choice, GumbelArgmax, choose, gumbel_argmax
 from verifier_service.schedule.admission import check_open
 from verifier_service.schedule.batching import schedule
@@ -28,14 +27,10 @@ from verifier_service.schedule.gathering import Gathering
 from verifier_service.schedule.kv_manager import KvManager
 from verifier_service.schedule.market import Market, PassCounts
 from verifier_service.schedule.pricing import Pricing, Unpriced
-from verifier_service.targets.features import FeatureLog
-from verifier_service.targets.followers import Followers
-from verifier_service.targets.own_ngrams import NgramsAccepted, OwnNgrams
+from verifier_service.targets.opening import SessionMaker
 from verifier_service.targets.pending import NextPlain
 from verifier_service.targets.rounds import admit, go_on
-from verifier_service.targets.self_drafting import Learnt, NoSelfDraft, OwnTree, SelfDraft
 from verifier_service.targets.session import Session
-from verifier_service.targets.streams import streams_of
 from verifier_service.targets.verdicts import commit
 from verifier_service.targets.verify_step import (
     accept,
@@ -78,15 +73,11 @@ class VerifierEngine:
         self._kv = kv
         self._row_budget = row_budget
         self._prefill_rows = prefill_rows
-        self._plain_round_s = plain_round_s
-        self._argmax, self._choose = argmax, choice
-        self._guesses, self._trees = guesses, trees
+        self._choose = choice
+        self._maker = SessionMaker(model.info, plain_round_s, argmax, guesses, trees, clock)
         self._grammars = grammars or NoGrammars()
         self._market = Market(pricing or Unpriced(), prefill_rows, clock())
         self._clock = clock
-        self._learnt = Learnt()
-        # By temperature, of which there are at most as many as tenths.
-        self._ngrams: dict[float, NgramsAccepted] = {}
         self._sessions: dict[int, Session] = {}
         self._answered: list[Outcome] = []
         self._manager = KvManager(model, kv)
@@ -142,59 +133,16 @@ class VerifierEngine:
         matcher is that of request.grammar; made here if None. Raise InvalidRequest
         naming the field, or Overloaded.
         """
-        info, commit_limit = self.info, check_open(request, self.info)
+        commit_limit = check_open(request, self.info)
         if matcher is None and request.grammar is not None:
             matcher = self.matcher(request.grammar)
+        session = self._maker.session(request, commit_limit, matcher)
         self._opened += 1
         handle = self._opened
-        streams = streams_of(request.layout, info)
-        rule = rule_of(request.acceptance, request.sampling, self._argmax, request.drafted)
-        # A part of a draft, and one made with the target's own noise, are exact by one rule alone.
-        own = self._self_draft(request, rule)
-        most = max(request.max_draft, own.most_tokens)
-        worst = streams.most_rows(commit_limit, most, own.most_ahead)
-        self._kv.reserve(handle, worst, request.cache_salt, request.groups)
-        stops = frozenset(request.stop_token_ids)
-        log = FeatureLog(request.features_from, info.features_width)
+        self._kv.reserve(handle, session.most_rows, request.cache_salt, request.groups)
         self._gathering.opened(handle, self._clock())
-        with_features = bool(request.features_hash) and request.features_hash == info.features_hash
-        self._sessions[handle] = Session(
-            session_id=request.session_id,
-            rule=rule,
-            stop_token_ids=stops,
-            max_draft=request.max_draft,
-            commit_limit=commit_limit,
-            streams=streams,
-            tokens=list(request.prefix),
-            prefix_hash=hash_prefix(request.prefix),
-            plain_round_s=self._plain_round_s,
-            processors=LogitsProcessors(
-                request.logits, stops, info.vocab_size, request.prefix, matcher
-            ),
-            self_draft=own,
-            logprobs=request.logprobs,
-            prompt_logprobs=[] if request.prompt_logprobs else None,
-            features=log if with_features else None,
-        )
+        self._sessions[handle] = session
         return handle
-
-    def _self_draft(self, request: VerifyOpen, rule: Rule) -> SelfDraft:
-        """Return what drafts for a session itself.
-
-        A part of a draft, and one made with the target's own noise, are exact by one rule alone.
-        """
-        own: SelfDraft = NoSelfDraft()
-        if rule.divisible and request.ngram is not None:
-            stops = frozenset(request.stop_token_ids)
-            tenths = round(request.sampling.temperature, 1)
-            accepted = self._ngrams.setdefault(tenths, NgramsAccepted())
-            own = OwnNgrams(request.max_draft, request.ngram, stops, self._trees, accepted)
-        elif rule.divisible and request.layout is not None and request.self_draft:
-            followers = Followers(request.layout)
-            most, guesses = request.self_draft, self._guesses
-            own = OwnTree(most, followers, self._learnt, rule.trees, guesses, self._clock)
-        own.extend(request.prefix)
-        return own
 
     def close(self, handle: int) -> None:
         """Free a session; a handle that is not open is ignored."""
