@@ -290,8 +290,8 @@ async def test_a_text_that_differs_is_a_bug_where_numerics_are_exact() -> None:
             "verifier.service.model",
         ),
         (
-            "applications: [{args: {verifier: {service: {model: models/embedded/target, "
-            "threads: 60}}}}]",
+            "http_options: {port: FREE}\napplications: "
+            "[{args: {verifier: {service: {model: models/embedded/target, threads: 60}}}}]",
             "threads",
             "60",
         ),
@@ -300,7 +300,7 @@ async def test_a_text_that_differs_is_a_bug_where_numerics_are_exact() -> None:
 )
 def test_a_configurations_fault_is_named(tmp_path: Path, text: str, name: str, told: str) -> None:
     file = tmp_path / "serve.yaml"
-    file.write_text(text)
+    file.write_text(text.replace("FREE", str(free_port())))
     [finding] = [each for each in examine(file) if each.name != "no_kernels"]
     assert finding.name == name and told in finding.what
 

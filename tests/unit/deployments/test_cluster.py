@@ -17,9 +17,10 @@ import pytest
 import ray
 from ray import serve
 
-from deployments.config import EMBEDDED_FILE, read
+from deployments.config import EMBEDDED_FILE, ServeFile, read
 from deployments.serve import cluster, environment
 from foredraft.errors import ConfigError, Unavailable
+from tests.support.cluster import free_port
 
 
 def test_a_busy_port_is_named_though_its_holder_would_share_it() -> None:
@@ -97,12 +98,19 @@ class FakeServe:
         self.done.append(what)
 
 
+def embedded() -> ServeFile:
+    """The embedded pair's file, on a port that no server has meanwhile."""
+    values = read(EMBEDDED_FILE).model_dump()
+    values["applications"][0]["args"]["ingress"]["direct"]["port"] = free_port()
+    return ServeFile.model_validate(values)
+
+
 @pytest.mark.parametrize("started", [True, False])
 def test_of_a_cluster_that_was_there_only_our_application_goes(
     monkeypatch: pytest.MonkeyPatch, started: bool
 ) -> None:
     fake = FakeServe(monkeypatch, started, ("theirs",))
-    with cluster.running(read(EMBEDDED_FILE)):
+    with cluster.running(embedded()):
         pass
     goes = "forget Serve" if started else "delete foredraft"
     assert fake.done == ["instance", "drain", goes, "disconnect"]
@@ -111,7 +119,7 @@ def test_of_a_cluster_that_was_there_only_our_application_goes(
 def test_an_application_of_our_name_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeServe(monkeypatch, False, ("foredraft",))
     refused = pytest.raises(ConfigError, match="foredraft runs on this cluster already")
-    with refused, cluster.running(read(EMBEDDED_FILE)):
+    with refused, cluster.running(embedded()):
         pass
     assert fake.done == ["disconnect"]
 
@@ -133,7 +141,7 @@ def test_a_replica_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("Deploying application foredraft failed\n" * 60)
 
     monkeypatch.setattr(serve, "run", fail)
-    with pytest.raises(Unavailable) as error, cluster.running(read(EMBEDDED_FILE)):
+    with pytest.raises(Unavailable) as error, cluster.running(embedded()):
         pass
     assert str(error.value) == "verifier: E: why"
 
