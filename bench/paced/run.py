@@ -33,6 +33,9 @@ GAUGES = (
     "round_context",
 )
 
+# Of each service: the times in its options that are modelled, too.
+_WAITS = {"drafter": ("idle_ttl_s",), "verifier": ("idle_ttl_s", "plain_round_ms")}
+
 
 @dataclass(frozen=True, slots=True)
 class PacedPlan:
@@ -74,11 +77,11 @@ def paced(
     """
     args = file.application.args
     services: dict[str, Any] = {}
-    for name in ("drafter", "verifier"):
+    for name, waits in _WAITS.items():
         pool = getattr(args, name)
         pace = pool.service.pace.model_copy(update={"slowdown": slowdown})
-        waits = {"idle_ttl_s": slowdown * pool.service.idle_ttl_s}
-        service = pool.service.model_copy(update={"pace": pace, "recording": recording} | waits)
+        slower = {wait: slowdown * getattr(pool.service, wait) for wait in waits}
+        service = pool.service.model_copy(update={"pace": pace, "recording": recording} | slower)
         services[name] = pool.model_copy(update={"service": service})
     link = LinkConfig(delay_ms=slowdown * link_ms)
     services["drafter"] = services["drafter"].model_copy(update={"link": link})

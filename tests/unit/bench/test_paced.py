@@ -119,6 +119,8 @@ def test_a_paced_file_is_slowed_down_with_its_deadlines_and_links(path: Path) ->
         service = getattr(after, name).service
         assert service.pace is not None and service.pace.slowdown == 20
         assert service.recording == Path("/recording")
+    rounds_ms = after.verifier.service.plain_round_ms
+    assert rounds_ms == 20 * before.verifier.service.plain_round_ms
     assert after.drafter.link.delay_ms == 30
     assert after.verifier.link.delay_ms == 0
     assert after.orchestrator.draft_deadline_ms == 20 * before.orchestrator.draft_deadline_ms
