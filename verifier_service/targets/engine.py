@@ -192,10 +192,16 @@ class VerifierEngine:
         return self._gathering.wait_s(present, prompts, self._clock(), self._market.pass_s)
 
     def step(self) -> list[Outcome]:
-        """Run one forward over what is pending and return the rounds that ended with it."""
+        """Run one forward over what is pending and return the rounds that ended with it.
+
+        Where rounds were asked for again, only their verdicts are returned: until their sessions
+        have them they ask for no other round, and would miss every second pass.
+        """
+        outcomes, self._answered = self._answered, []
+        if outcomes:
+            return outcomes
         self._gathering.began()
         self.compact()
-        outcomes, self._answered = self._answered, []
         waiting = self._manager.attach_shared_prefixes(self._sessions) | self._costly_grammars()
         self._market.buy(self._sessions, waiting)
         scheduled = schedule(

@@ -45,9 +45,9 @@ def test_one_round_goes_on_unasked_and_is_claimed_with_its_verdict():
     passes = len(model.batches)
     third = NextPlain(2, wanted=True)
     engine.submit(handle, plain_after((1, 2, 3, 4, 5), 1, 18, 2), following=third)
-    # The second is known; the third begins as it is claimed.
+    # The second is known, and its verdict waits for no pass; the third begins as it is claimed.
     assert engine.step()[0].result.next_tokens == (6, 7)
-    assert third.begun and len(model.batches) == passes + 1
+    assert third.begun and len(model.batches) == passes
     assert [verdict.next_tokens for verdict in verdicts(engine)] == [(8, 9)]
 
 
@@ -60,6 +60,31 @@ def test_a_round_that_is_claimed_in_time_goes_on():
     engine.submit(handle, plain_after((1, 2, 3, 4, 5), 1, 18, 2), following=following)
     assert [verdict.next_tokens for verdict in verdicts(engine)] == [(6, 7), (8, 9)]
     assert following.begun
+
+
+def test_rounds_of_one_pass_are_in_every_pass_though_they_are_claimed_while_one_runs():
+    model = CountingModel()
+    engine = make_engine(model)
+    texts = {engine.open(opening((1, 2, 3), new=12)): (1, 2, 3) for _ in range(3)}
+    numbers = dict.fromkeys(texts, 0)
+    asking, waiting = list(texts), set()
+    while asking or waiting:
+        answered = [(handle, found) for handle, found in engine.step() if handle in waiting]
+        # What is asked for while a step runs waits for its end.
+        for handle in asking:
+            text = texts[handle]
+            request = plain_after(text, numbers[handle], 15 - len(text), 1)
+            engine.submit(handle, request, following=NextPlain(1, wanted=True))
+        waiting.update(asking)
+        for handle, verdict in answered:
+            texts[handle] += verdict.next_tokens
+            numbers[handle] += 1
+        waiting.difference_update(handle for handle, _ in answered)
+        asking = [handle for handle, _ in answered if len(texts[handle]) < 15]
+    assert all(text == tuple(range(1, 16)) for text in texts.values())
+    reading, *deciding = model.batches
+    assert len(reading) == 3 and {len(batch) for batch in deciding} == {3}
+    assert len(deciding) == 12
 
 
 @pytest.mark.parametrize(("wanted", "stop", "new"), [(False, 9, 20), (True, 5, 20), (True, 9, 2)])
