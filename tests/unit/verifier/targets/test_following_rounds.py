@@ -67,7 +67,7 @@ def test_rounds_of_one_pass_are_in_every_pass_though_they_are_claimed_while_one_
     engine = make_engine(model)
     texts = {engine.open(opening((1, 2, 3), new=12)): (1, 2, 3) for _ in range(3)}
     numbers = dict.fromkeys(texts, 0)
-    asking, waiting = list(texts), set()
+    asking, waiting = list(texts), set[int]()
     while asking or waiting:
         answered = [(handle, found) for handle, found in engine.step() if handle in waiting]
         # What is asked for while a step runs waits for its end.
