@@ -136,10 +136,13 @@ class VerifierEngine:
         commit_limit = check_open(request, self.info)
         if matcher is None and request.grammar is not None:
             matcher = self.matcher(request.grammar)
-        session = self._maker.session(request, commit_limit, matcher)
         self._opened += 1
         handle = self._opened
-        self._kv.reserve(handle, session.most_rows, request.cache_salt, request.groups)
+
+        def reserve(rows: int) -> None:
+            self._kv.reserve(handle, rows, request.cache_salt, request.groups)
+
+        session = self._maker.session(request, commit_limit, matcher, reserve)
         self._gathering.opened(handle, self._clock())
         self._sessions[handle] = session
         return handle

@@ -41,12 +41,23 @@ class SessionMaker:
         self._ngrams: dict[float, NgramsAccepted] = {}
 
     def session(
-        self, request: VerifyOpen, commit_limit: int, matcher: GrammarMatcher | None
+        self,
+        request: VerifyOpen,
+        commit_limit: int,
+        matcher: GrammarMatcher | None,
+        reserve: Callable[[int], None],
     ) -> Session:
-        """Return the session of a checked request, whose text has at most commit_limit tokens."""
-        info = self._info
+        """Return the session of a checked request, whose text has at most commit_limit tokens.
+
+        reserve is called with the KV rows of its worst case before the rest is made; raise what it
+        raises.
+        """
+        info, streams = self._info, streams_of(request.layout, self._info)
         rule = rule_of(request.acceptance, request.sampling, self._argmax, request.drafted)
         stops = frozenset(request.stop_token_ids)
+        own = self._self_draft(request, rule, stops)
+        most = max(request.max_draft, own.most_tokens)
+        reserve(streams.most_rows(commit_limit, most, own.most_ahead))
         log = FeatureLog(request.features_from, info.features_width)
         with_features = bool(request.features_hash) and request.features_hash == info.features_hash
         return Session(
@@ -55,14 +66,14 @@ class SessionMaker:
             stop_token_ids=stops,
             max_draft=request.max_draft,
             commit_limit=commit_limit,
-            streams=streams_of(request.layout, info),
+            streams=streams,
             tokens=list(request.prefix),
             prefix_hash=hash_prefix(request.prefix),
             plain_round_s=self._plain_round_s,
             processors=LogitsProcessors(
                 request.logits, stops, info.vocab_size, request.prefix, matcher
             ),
-            self_draft=self._self_draft(request, rule, stops),
+            self_draft=own,
             logprobs=request.logprobs,
             prompt_logprobs=[] if request.prompt_logprobs else None,
             features=log if with_features else None,

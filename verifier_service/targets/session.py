@@ -74,12 +74,6 @@ class Session:
         """Whether the text has all its tokens, or ends with a stop token."""
         return self.tokens_left == 0 or self.tokens[-1] in self.stop_token_ids
 
-    @property
-    def most_rows(self) -> int:
-        """How many KV rows it may come to need."""
-        most = max(self.max_draft, self.self_draft.most_tokens)
-        return self.streams.most_rows(self.commit_limit, most, self.self_draft.most_ahead)
-
     def offer(self, key: int) -> Offer | None:
         """Return the draft tokens of which the verifier may choose, None if there is no choice."""
         expected = self.pending.offered.expected if self.pending else ()
