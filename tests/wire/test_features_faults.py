@@ -80,7 +80,8 @@ async def test_without_room_for_another_open_it_is_decoded_plainly_in_long_steps
 
     verifier, drafter = served
     plain, _ = await decoded(drafter, verifier, speculate=False)
-    tokens, report = await decoded(drafter, Full(verifier))
+    tokens, report = await decoded(drafter, full := Full(verifier))
     assert tokens == plain
     assert (report.draft_rounds, report.verifier_moves) == (0, 0)
-    assert report.rounds <= 10
+    # Short ones until the drafter has refused, which takes its time.
+    assert max(len(verdict.next_tokens) for verdict in full.passed) > 1
