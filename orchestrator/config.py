@@ -242,8 +242,8 @@ class OrchestratorConfig(StrictModel):
         default=0,
         ge=0,
         le=MAX_LED_ROUNDS,
-        description="Rounds of the lease in which a verifier requests drafts itself, of plain "
-        "rounds at most 4; 0: the orchestrator requests every draft, and every plain round.",
+        description="Rounds of the lease in which a verifier requests drafts itself, or decodes "
+        "plainly; 0: the orchestrator requests every draft, and every plain round.",
     )
     request_timeout_s: float = Field(
         default=3600.0,

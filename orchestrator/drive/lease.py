@@ -22,9 +22,6 @@ from orchestrator.session.session import Session
 
 # Drafters that a verifier could not use, one after the other, before it is granted no more.
 MAX_LOST = 2
-# The most plain rounds of a lease: none of them waits for its renewal, and a client that has gone
-# leaves few to be decoded for nobody.
-_PLAIN_ROUNDS = 4
 # Ends a lease.
 _NO_ROUNDS = Grant(0, 0, 1, 1, 0)
 
@@ -120,7 +117,7 @@ class LeaseClient:
 
     def plain(self, passes: int) -> Grant:
         """Return a grant of plain rounds of so many passes."""
-        return replace(_NO_ROUNDS, rounds=min(self._rounds, _PLAIN_ROUNDS), plain_passes=passes)
+        return replace(_NO_ROUNDS, rounds=self._rounds, plain_passes=passes)
 
     async def next_led(self, grant: Grant | None) -> LedRound | LeaseEnded | None:
         """Return the next round if the verifier leads it; None if it is the orchestrator's.

@@ -170,13 +170,13 @@ async def test_a_verifier_that_asks_no_drafters_is_granted_no_second_lease() -> 
 
 
 async def test_plain_rounds_are_granted_without_a_drafter() -> None:
-    stream = Stream(*(replace(led(left), num_draft_tokens=0) for left in (3, 2, 3)))
+    stream = Stream(*(replace(led(left), num_draft_tokens=0) for left in (7, 4, 7)))
     lease = client(stream)
     lease.drafter_closed()
     for _ in range(3):
         await lease.next_led(lease.plain(6))
     assert not stream.named
-    assert [(each.rounds, each.plain_passes) for each in stream.grants] == [(4, 6), (4, 6)]
+    assert [(each.rounds, each.plain_passes) for each in stream.grants] == [(8, 6), (8, 6)]
     # No more are granted to a verifier that leads none.
     stream.answers.append(LeaseEnded(2, LeaseFault.UNSUPPORTED))
     await lease.next_led(lease.plain(6))
