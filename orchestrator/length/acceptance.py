@@ -21,7 +21,7 @@ fade by a factor with each observation, so that they follow a text that changes.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestrator.length.load import NOTHING_SEEN, Mean
 
@@ -37,8 +37,7 @@ _PLAIN_WEIGHT = 16.0
 _POSITION_WEIGHT = 12.0
 
 
-@dataclass(frozen=True, slots=True)
-class AllTexts:
+class AllTexts(NamedTuple):
     """positions holds (A_i, E_i), ease the mean r, plain the tokens and passes of plain rounds."""
 
     positions: tuple[tuple[float, float], ...]
@@ -59,8 +58,7 @@ class AllTexts:
         return max(1.0, self.plain.value(1.0, _PLAIN_WEIGHT))
 
 
-@dataclass(frozen=True, slots=True)
-class OneText:
+class OneText(NamedTuple):
     """recent holds (A, E), plain the tokens and passes of plain rounds."""
 
     recent: tuple[float, float] = (0.0, 0.0)

@@ -53,8 +53,9 @@ expected to lose is a small share of the tokens since the last one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from foredraft.types import NO_PRICE, Price
 from orchestrator.length.acceptance import AllTexts, OneText, decoded_plainly, drafted
@@ -75,8 +76,7 @@ _TRY_ROUNDS = 5
 _LONGEST_EVERY = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Learnt:
+class Learnt(NamedTuple):
     """What sessions share: of texts, of each load, and the number of drafted rounds."""
 
     texts: AllTexts
@@ -84,8 +84,7 @@ class Learnt:
     rounds: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GoodputState:
+class GoodputState(NamedTuple):
     """What was learnt by all, and of this session's text; price is the newest.
 
     in_session counts the session's drafted rounds, plain_tokens the tokens committed plainly since
@@ -93,7 +92,7 @@ class GoodputState:
     """
 
     learnt: Learnt
-    text: OneText = field(default_factory=OneText)
+    text: OneText = OneText()
     price: Price = NO_PRICE
     in_session: int = 0
     plain_tokens: int = 0
@@ -118,7 +117,7 @@ class GoodputState:
         """Return the state with something new at the load of now."""
         at, loads = load_of(self.price.sessions), self.learnt.loads
         loads = (*loads[:at], load, *loads[at + 1 :])
-        return replace(self, learnt=Learnt(self.learnt.texts, loads, self.learnt.rounds))
+        return self._replace(learnt=Learnt(self.learnt.texts, loads, self.learnt.rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +145,20 @@ class GoodputController:
         # Another text begins as an average one: the last one says nothing of it. The tokens that a
         # draft may be tried for go to one session, so that not all try at once.
         start = GoodputState(saved.learnt, price=price, plain_tokens=saved.plain_tokens)
-        return start, replace(saved, plain_tokens=0)
+        return start, saved._replace(plain_tokens=0)
 
     def joined(self, state: GoodputState, other: GoodputState) -> GoodputState:
-        return state if state.learnt is other.learnt else replace(state, learnt=other.learnt)
+        return state if state.learnt is other.learnt else state._replace(learnt=other.learnt)
 
     def ended(self, saved: GoodputState, state: GoodputState) -> GoodputState:
         tokens = saved.plain_tokens + state.plain_tokens
-        return replace(state, learnt=saved.learnt, plain_tokens=tokens)
+        return state._replace(learnt=saved.learnt, plain_tokens=tokens)
 
     def update(self, state: GoodputState, observation: Observation) -> GoodputState:
         k, learnt = min(observation.requested_k, self.max_k), state.learnt
         places, accepted = observation.places, observation.accepted
         text, texts = drafted(state.text, learnt.texts, k, places, accepted, self.prior)
-        return replace(state, text=text, learnt=Learnt(texts, learnt.loads, learnt.rounds))
+        return state._replace(text=text, learnt=Learnt(texts, learnt.loads, learnt.rounds))
 
     def spent(self, state: GoodputState, cost: Cost) -> GoodputState:
         # A session's first round waits for its prompt, too.
@@ -170,7 +169,7 @@ class GoodputController:
             seen = cost.plain_tokens, cost.plain_passes
             text, texts = decoded_plainly(text, learnt.texts, *seen)
             learnt = Learnt(texts, learnt.loads, learnt.rounds)
-        state = replace(state, learnt=learnt, text=text, price=cost.price, started=True)
+        state = state._replace(learnt=learnt, text=text, price=cost.price, started=True)
         load, away = state.load, cost.away_s / _unit_s(cost.price)
         if cost.offered:
             load = load.drafted(cost.bought, cost.offered)
@@ -181,9 +180,8 @@ class GoodputController:
                 seconds = _predicted(state.load, state.price, _bought(state.load, k))
                 load = load.timed(away, cost.seconds, seconds)
             state = state.at_load(load)
-            return replace(
-                state,
-                learnt=replace(state.learnt, rounds=state.learnt.rounds + 1),
+            return state._replace(
+                learnt=state.learnt._replace(rounds=state.learnt.rounds + 1),
                 in_session=state.in_session + 1,
                 plain_tokens=0,
             )
@@ -200,7 +198,7 @@ class GoodputController:
             state = state.at_load(
                 load.beside(1 - alone_s / max(1e-9, cost.seconds), cost.price.drafting)
             )
-        return replace(state, plain_tokens=state.plain_tokens + cost.tokens)
+        return state._replace(plain_tokens=state.plain_tokens + cost.tokens)
 
     def next_k(self, state: GoodputState) -> int:
         return self.choose(state)[0]

@@ -7,7 +7,7 @@ the load comes back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 # How fast means forget: about the last 50 rounds count.
 _FADE = 0.98
@@ -35,8 +35,7 @@ def load_of(sessions: int) -> int:
     return min(NUM_LOADS - 1, max(0, sessions - 1).bit_length())
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
+class Mean(NamedTuple):
     """The fading sums of a weighted mean."""
 
     weight: float = 0.0
@@ -59,8 +58,7 @@ class Mean:
 NOTHING_SEEN = Mean()
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """Means over rounds, and the number of drafted ones.
 
     Times outside the passes are in passes over one row of each session, by the price of the moment:
@@ -110,8 +108,7 @@ class Load:
 
     def drafted(self, bought: int, offered: int) -> Load:
         """Return the load after one more drafted round, of which so much was bought."""
-        return replace(
-            self,
+        return self._replace(
             plain_pass=self.plain_pass.faded(_PLAIN_FADE),
             bought_share=self.bought_share.observe(bought, offered),
             rounds=self.rounds + 1,
@@ -122,20 +119,20 @@ class Load:
         those that were predicted.
         """
         slower = self.slower.observe(seconds / predicted_s)
-        return replace(self, away=self.away.observe(away_passes), slower=slower)
+        return self._replace(away=self.away.observe(away_passes), slower=slower)
 
     def began(self, excess_s: float) -> Load:
         """Return the load after one of a session's first drafted rounds, that much longer than
         predicted.
         """
-        return replace(self, cold=self.cold.faded(_COLD_FADE).observe(excess_s))
+        return self._replace(cold=self.cold.faded(_COLD_FADE).observe(excess_s))
 
     def plain(self, in_passes: float, passes: int) -> Load:
         """Return the load after a plain round of so many passes, which took the time of more."""
-        return replace(self, plain_pass=self.plain_pass.observe(in_passes, passes))
+        return self._replace(plain_pass=self.plain_pass.observe(in_passes, passes))
 
     def beside(self, lost: float, drafting: int) -> Load:
         """Return the load after a plain round that lost a share of its tokens, beside so many
         sessions that draft.
         """
-        return replace(self, lost=self.lost.observe(lost, drafting))
+        return self._replace(lost=self.lost.observe(lost, drafting))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -100,7 +99,7 @@ def test_what_drafts_bring_beside_others_is_found_out_first() -> None:
     goodput = controller()
     alone = live(goodput, 40, accepted=8)
     assert goodput.choose(alone)[1] is Cause.DRAFTS
-    shared = replace(alone, price=ALONE._replace(sessions=4))
+    shared = alone._replace(price=ALONE._replace(sessions=4))
     k, cause, _ = goodput.choose(shared)
     assert k > 0 and cause is Cause.PROBE
     known = live(goodput, 40, accepted=8, price=shared.price, state=shared)
@@ -122,7 +121,7 @@ def test_rounds_of_a_slow_hour_are_no_reason_against_drafts_in_a_fast_one() -> N
     assert goodput.next_k(state) > 0
     idle = live(goodput, 60, accepted=2, away_s=1.2)
     # Nothing was drafted since the machine has its speed back.
-    state = replace(state, price=ALONE)
+    state = state._replace(price=ALONE)
     assert goodput.next_k(state) > 0
     for k in (2, 4, 8):
         assert goodput.seconds(state, k) == pytest.approx(goodput.seconds(idle, k), rel=0.01)
