@@ -1,8 +1,9 @@
-"""Memory that is free in this process, and which the system still counts as its own."""
+"""The memory of a process that has loaded what it serves: what it needs no more, and what stays."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 
 
 def give_back_freed() -> None:
@@ -13,3 +14,13 @@ def give_back_freed() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def freeze_heap() -> None:
+    """Leave all objects of now out of garbage collections; for processes that only serve.
+
+    A full collection stops all of Python while it visits every object, of which torch and
+    transformers alone have hundreds of thousands.
+    """
+    gc.collect()
+    gc.freeze()

@@ -20,6 +20,7 @@ from deployments.serve.platform import own_config
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient
+from foredraft.memory import freeze_heap
 from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
 from foredraft.strict import parse
@@ -69,6 +70,7 @@ class ModelServiceReplica:
         self._server = await server.serve(config, **parts)
         if package == "drafter_service":
             introduce_drafter(self.record_replica_metadata()["grpc"])
+        freeze_heap()
         self._watch = asyncio.create_task(self._exit_when_broken())
         self._export = asyncio.create_task(export_stats(package, self._server.stats))
 

@@ -15,6 +15,7 @@ import yaml
 
 from foredraft.errors import ConfigError, ForedraftError
 from foredraft.limits import is_address
+from foredraft.memory import freeze_heap
 from foredraft.rpc.config import ServiceConfig
 from foredraft.rpc.server import ServiceServer
 from foredraft.strict import parse
@@ -64,6 +65,7 @@ def read(config: type[C], path: Path, address: str | None) -> C:
 async def run(serve: Callable[[C], Awaitable[ServiceServer]], config: C) -> int:
     """Serve until a signal, then drain and stop; a second signal cuts the draining short."""
     server = await serve(config)
+    freeze_heap()
     signals = asyncio.Semaphore(0)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, signals.release)

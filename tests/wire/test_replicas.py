@@ -123,6 +123,7 @@ class Serve:
             monkeypatch.setattr(module, "session_token", lambda: "token")
             monkeypatch.setattr(module, "pin", lambda cpus: None)
             monkeypatch.setattr(module, "prepare_replica", lambda: None)
+            monkeypatch.setattr(module, "freeze_heap", lambda: None)
         monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
         monkeypatch.setattr(replica_module, "ObjectStore", NoTensors)
         monkeypatch.setattr(replica_module, "export_stats", export_stats)

@@ -58,6 +58,8 @@ def collect_prompt_logprobs(
     scheduled: Sequence[ScheduledRows], sessions: Sessions, logits: Logits
 ) -> Logits:
     """Give sessions the rows of their prefixes' logprobs; return the rows of their rounds."""
+    if all(sessions[rows.key].prompt_logprobs is None for rows in scheduled):
+        return logits
     of_rounds: list[int] = []
     first = 0
     for rows in scheduled:

@@ -54,6 +54,7 @@ from deployments.serve.platform import (
 )
 from deployments.serve.routing import PinnedReplicas
 from drafter_service.client import DrafterClient
+from foredraft.memory import freeze_heap
 from foredraft.rpc.token import token_in
 from foredraft.rpc.transport import Role, transport_of
 from foredraft.strict import parse
@@ -132,6 +133,7 @@ class Ingress:
         others = () if self._denoised is None else (self._denoised,)
         self._handlers = handlers(self._generations, config.tokenizer_file, others)
         self._app = self._made()
+        freeze_heap()
         self._rpc = await self._listen(config.ingress.grpc)
         self._direct = await self._listen_directly(config.ingress)
         self._leaving = asyncio.create_task(self._leave())
