@@ -21,6 +21,7 @@ before = loop()
 freeze_heap()
 assert before() is None
 assert gc.get_freeze_count() > 1000 and len(gc.get_objects()) < 1000
+assert gc.get_threshold()[0] > 700
 after = loop()
 gc.collect()
 assert after() is None
