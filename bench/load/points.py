@@ -11,14 +11,50 @@ from bench.load.traffic import Turn
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a verifier did: its passes, their rows and their seconds."""
+
+    passes: float = 0.0
+    rows: float = 0.0
+    seconds: float = 0.0
+
+    def __sub__(self, before: Work) -> Work:
+        return Work(
+            self.passes - before.passes, self.rows - before.rows, self.seconds - before.seconds
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTurn:
+    """A turn, and what the verifier did meanwhile."""
+
+    turn: Turn
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a token took in a way of decoding, on average: passes of the verifier, their rows, and
+    the milliseconds outside them.
+
+    A shared machine changes its speed from one turn to the next, and with it all speeds and their
+    ratios, but not the passes and rows.
+    """
+
+    passes: float
+    rows: float
+    outside_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """Plain decoding and Foredraft in turn, at one number of sessions.
 
     plain and foredraft are medians of tokens per second over turns; ratio is the median of their
     quotients, between low and high with a confidence of 95 % (of few turns: all of them). gap_p99
     is the 99th percentile of the seconds between two chunks of a stream, first_token_p99 that of
-    the seconds to the first one, each in plain decoding and in Foredraft. identical is the share
-    of texts that are the same in both.
+    the seconds to the first one, and costs are those of a token, each in plain decoding and in
+    Foredraft. identical is the share of texts that are the same in both.
     """
 
     pair: str
@@ -36,16 +72,19 @@ class Point:
     gap_p99: float
     plain_first_token_p99: float
     first_token_p99: float
+    plain_costs: Costs
+    costs: Costs
 
 
 def point(
     pair: str,
     sessions: int,
     temperature: float,
-    plain: Sequence[Turn],
-    foredraft: Sequence[Turn],
+    plain_turns: Sequence[CountedTurn],
+    foredraft_turns: Sequence[CountedTurn],
 ) -> Point:
     """Return the point of turns that alternated."""
+    plain, foredraft = ([each.turn for each in turns] for turns in (plain_turns, foredraft_turns))
     ratios = [b.speed / a.speed for a, b in zip(plain, foredraft, strict=True)]
     low, high = median_interval(ratios)
     same = [
@@ -69,6 +108,18 @@ def point(
         gap_p99=percentile(_gaps(foredraft), 99),
         plain_first_token_p99=percentile(_first_tokens(plain), 99),
         first_token_p99=percentile(_first_tokens(foredraft), 99),
+        plain_costs=_costs(plain_turns),
+        costs=_costs(foredraft_turns),
+    )
+
+
+def _costs(turns: Sequence[CountedTurn]) -> Costs:
+    tokens = sum(len(answer.tokens) for each in turns for answer in each.turn.answers)
+    outside_s = sum(each.turn.seconds - each.work.seconds for each in turns)
+    return Costs(
+        sum(each.work.passes for each in turns) / tokens,
+        sum(each.work.rows for each in turns) / tokens,
+        1e3 * outside_s / tokens,
     )
 
 
@@ -77,16 +128,21 @@ def as_markdown(points: Sequence[Point]) -> str:
     head = (
         "| pair | temperature | sessions | plain, tokens/s | Foredraft, tokens/s | against plain "
         "(median, 95 %) | p99 gap, ms: plain, Foredraft | p99 first token, ms: plain, Foredraft "
-        "| identical |\n|---|---|---|---|---|---|---|---|---|\n"
+        "| passes, rows, ms outside passes, a token: plain | Foredraft | identical |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "".join(
         f"| {p.pair} | {p.temperature:g} | {p.sessions} | {p.plain:.0f} | {p.foredraft:.0f} "
         f"| {p.ratio:.2f}x ({p.low:.2f} to {p.high:.2f}) "
         f"| {1e3 * p.plain_gap_p99:.0f}, {1e3 * p.gap_p99:.0f} "
         f"| {1e3 * p.plain_first_token_p99:.0f}, {1e3 * p.first_token_p99:.0f} "
-        f"| {p.identical:.0%} |\n"
+        f"| {_cell(p.plain_costs)} | {_cell(p.costs)} | {p.identical:.0%} |\n"
         for p in points
     )
+
+
+def _cell(costs: Costs) -> str:
+    return f"{costs.passes:.3f}, {costs.rows:.2f}, {costs.outside_ms:.2f}"
 
 
 def _gaps(turns: Sequence[Turn]) -> list[float]:

@@ -10,8 +10,8 @@ import aiohttp
 
 from bench.compare.pairs import Pair
 from bench.compare.workload import AS_CONFIGURED, PLAIN
-from bench.load.points import Point, point
-from bench.load.traffic import Traffic, Turn, connect
+from bench.load.points import CountedTurn, Point, Work, point
+from bench.load.traffic import Traffic, connect
 from deployments.serve.cluster import running
 from foredraft.client import Prompt
 from foredraft_cli.prompts.held_out import TEMPERATURES, sampling
@@ -83,12 +83,21 @@ def _mixed(pair: Pair) -> Iterator[Prompt]:
 
 async def _alternate(
     http: aiohttp.ClientSession, url: str, traffic: Traffic, turns: int
-) -> tuple[list[Turn], list[Turn]]:
+) -> tuple[list[CountedTurn], list[CountedTurn]]:
     """Return the turns of plain decoding and of Foredraft; who goes first alternates, too."""
-    plain: list[Turn] = []
-    foredraft: list[Turn] = []
+    plain: list[CountedTurn] = []
+    foredraft: list[CountedTurn] = []
     for turn in range(turns):
         order = [(PLAIN, plain), (AS_CONFIGURED, foredraft)]
         for mode, found in order if turn % 2 == 0 else order[::-1]:
-            found.append(await traffic.turn(http, url, mode))
+            before = await _work_done(http, url)
+            done = await traffic.turn(http, url, mode)
+            found.append(CountedTurn(done, await _work_done(http, url) - before))
     return plain, foredraft
+
+
+async def _work_done(http: aiohttp.ClientSession, url: str) -> Work:
+    """Return what the verifier has done so far; nothing where it does not say."""
+    async with http.get(f"{url}/health") as response:
+        counted = (await response.json()).get("verifier") or {}
+    return Work(*(float(counted.get(name, 0.0)) for name in ("passes", "rows", "pass_s")))

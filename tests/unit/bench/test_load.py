@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from bench.compare.pairs import Pair
-from bench.load.points import as_markdown, point
+from bench.load.points import Costs, CountedTurn, Work, as_markdown, point
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Answer, Turn, to_answer
 from foredraft.errors import Unavailable
@@ -34,9 +34,11 @@ def test_a_stream_with_an_error_or_without_tokens_is_none() -> None:
         to_answer(0.0, [(1.0, b"HTTP 503\n")])
 
 
-def turn(seconds: float, *texts: tuple[int, ...], gap: float = 0.1) -> Turn:
+def turn(
+    seconds: float, *texts: tuple[int, ...], gap: float = 0.1, work: Work | None = None
+) -> CountedTurn:
     answers = [Answer(text, 0.0, tuple(gap * i for i in range(1, 4))) for text in texts]
-    return Turn(tuple(answers), seconds)
+    return CountedTurn(Turn(tuple(answers), seconds), work or Work(2, 4, 0.4))
 
 
 def test_a_point_compares_turns_that_alternated() -> None:
@@ -50,6 +52,15 @@ def test_a_point_compares_turns_that_alternated() -> None:
     assert found.gap_p99 == 1.0
     assert (found.requests, found.turns) == (2, 3)
     assert "| pair | 0.8 | 2 | 4 | 4 | 2.00x (1.00 to 2.00) |" in as_markdown([found])
+
+
+def test_what_a_token_took_is_counted_where_the_machine_changes_its_speed() -> None:
+    plain = [turn(1.0, (1, 2), work=Work(2, 6, 0.8)), turn(2.0, (1, 2), work=Work(2, 6, 1.8))]
+    ours = [turn(1.0, (1, 2), work=Work(10, 30, 2.9) - Work(9, 25, 2.0))]
+    found = point("pair", 1, 0.0, plain[:1], ours)
+    assert found.costs == Costs(0.5, 2.5, pytest.approx(50))
+    assert "| 1.000, 3.00, 100.00 | 0.500, 2.50, 50.00 | 100% |" in as_markdown([found])
+    assert point("pair", 1, 0.0, plain, plain).plain_costs == Costs(1.0, 3.0, pytest.approx(100))
 
 
 def test_a_turn_takes_prompts_of_every_set_in_turn_and_enough_of_them() -> None:
