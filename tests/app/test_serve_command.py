@@ -198,7 +198,7 @@ async def test_sigterm_drains_it(server: Server) -> None:
         begun = [asyncio.Event() for _ in range(4)]
         streams = [
             asyncio.create_task(lines_of(http, url, length, event))
-            for length, event in zip((120, 120, 120, 1900), begun, strict=True)
+            for length, event in zip((24, 24, 24, 1900), begun, strict=True)
         ]
         await asyncio.gather(*(event.wait() for event in begun))
         os.killpg(process.pid, signal.SIGTERM)
