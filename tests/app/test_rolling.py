@@ -53,6 +53,8 @@ def file() -> ServeFile:
     application |= {"name": NAME, "route_prefix": f"/{NAME}"}
     args = application["args"]
     args["ingress"]["direct"]["port"] = free_port()
+    # On a slow machine an answer takes longer than the default, and is none to be cut.
+    args["ingress"]["drain_s"] = 30
     # A length at any load, and drafts of the drafter alone.
     args["orchestrator"] |= {"adl": {"name": "fixed", "k": 8}, "ngram": {"enabled": False}}
     return ServeFile.model_validate(values)
