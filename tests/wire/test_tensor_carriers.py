@@ -90,7 +90,7 @@ async def test_drafts_and_verdicts_are_the_same(
     assert found == expected
     in_chunks, by_store = rounds(told), rounds(stored_told)
     both_have = in_chunks.keys() & by_store.keys()
-    # How many depends on when each drafter was attached.
+    # How many, the clock decides.
     assert both_have
     assert [in_chunks[at] for at in both_have] == [by_store[at] for at in both_have]
     # The first verdict's features, or all, were stored once and read by the drafter alone.
