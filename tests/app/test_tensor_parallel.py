@@ -13,12 +13,12 @@ import pytest
 from deployments.config import EMBEDDED_FILE, ForedraftConfig, model_path, read
 from deployments.serve.cluster import RunningCluster, running
 from foredraft.client import CompletionClient
-from foredraft.decoding.prefix import hash_prefix
-from foredraft.messages import Round, Verdict, VerifyOpen
+from foredraft.messages import VerifyOpen
 from foredraft.strict import parse
-from foredraft.types import Base, SamplingParams
+from foredraft.types import SamplingParams
 from tests.support.cluster import free_port, pids
 from tests.support.tiny_models import write_tiny
+from tests.support.verifiers import decoded
 from verifier_service.config import VerifierConfig
 from verifier_service.load import load_engine
 
@@ -71,12 +71,7 @@ def alone(checkpoint: Path, prompt: list[int], sampling: SamplingParams) -> tupl
     """What one rank decodes plainly, without a cluster."""
     engine = load_engine(VerifierConfig(model=checkpoint, dtype="fp32", row_budget=32))
     handle = engine.open(VerifyOpen("s", tuple(prompt), sampling, LENGTH, 0, (0,)))
-    base = Base("s", 0, len(prompt), hash_prefix(prompt))
-    engine.submit(handle, Round(base, (), LENGTH))
-    while True:
-        for outcome in engine.step():
-            assert isinstance(outcome.result, Verdict)
-            return outcome.result.next_tokens
+    return decoded(engine, handle, prompt, LENGTH, stops=(0,))
 
 
 async def test_two_ranks_find_the_tokens_of_one(two_ranks: str, checkpoint: Path) -> None:

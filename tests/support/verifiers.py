@@ -11,6 +11,7 @@ import numpy as np
 from foredraft.decoding.prefix import hash_prefix
 from foredraft.decoding.tree import branch
 from foredraft.errors import ForedraftError
+from foredraft.limits import MAX_PLAIN_STEPS
 from foredraft.messages import Round, Verdict, VerifyOpen
 from foredraft.types import Acceptance, Base, Candidates, ModelInfo, SamplingParams
 from verifier_service.kv.block_pool import BlockPool
@@ -149,3 +150,18 @@ def verdict_of(engine: VerifierEngine, handle: int, asked: Round) -> Verdict:
     verdict = finish(engine)[handle]
     assert isinstance(verdict, Verdict), verdict
     return verdict
+
+
+def decoded(
+    engine: VerifierEngine,
+    handle: int,
+    prompt: Sequence[int],
+    most: int,
+    stops: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """Decode plainly, at most so many tokens: a plain round ends early where passes take long."""
+    found: tuple[int, ...] = ()
+    while len(found) < most and not {*found[-1:]} & {*stops}:
+        asked = round_after([*prompt, *found], steps=min(MAX_PLAIN_STEPS, most - len(found)))
+        found += verdict_of(engine, handle, asked).next_tokens
+    return found

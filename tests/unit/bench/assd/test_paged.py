@@ -12,7 +12,7 @@ from foredraft.layout import Layout
 from foredraft.messages import VerifyOpen
 from foredraft.types import SamplingParams
 from tests.support.tiny_models import write_tiny
-from tests.support.verifiers import round_after, verdict_of
+from tests.support.verifiers import decoded
 from verifier_service.config import VerifierConfig
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target
@@ -40,7 +40,7 @@ def served(model: PagedModel, sampling: SamplingParams) -> tuple[int, ...]:
     )
     left = LAYOUT.length - len(PROMPT)
     handle = engine.open(VerifyOpen("s", tuple(PROMPT), sampling, left, 0, layout=LAYOUT))
-    found = verdict_of(engine, handle, round_after(tuple(PROMPT), steps=left)).next_tokens
+    found = decoded(engine, handle, PROMPT, left)
     engine.close(handle)
     return found
 

@@ -16,7 +16,14 @@ from foredraft.layout import Layout
 from foredraft.messages import VerifyOpen
 from foredraft.types import Grammar, GrammarKind, LogitsParams, SamplingParams
 from tests.support.tiny_models import write_tiny
-from tests.support.verifiers import finish, make_engine, opening, round_after, verdict_of
+from tests.support.verifiers import (
+    decoded,
+    finish,
+    make_engine,
+    opening,
+    round_after,
+    verdict_of,
+)
 from verifier_service.config import VerifierConfig
 from verifier_service.kv.block_table import KvBlocks
 from verifier_service.load import load_target
@@ -68,13 +75,11 @@ def some_prompt(rng, layout):
 
 def sequential(model, layout, prompt, sampling):
     """The whole text, one token a pass, in order space."""
-    engine, text = engine_over(model), prompt
+    engine = engine_over(model)
     handle = engine.open(asked(layout, prompt, sampling))
-    while len(text) < layout.length:
-        steps = min(64, layout.length - len(text))
-        text += verdict_of(engine, handle, round_after(text, steps=steps)).next_tokens
+    found = decoded(engine, handle, prompt, layout.length - len(prompt))
     engine.close(handle)
-    return text
+    return prompt + found
 
 
 def drafts_for(rng, text, at, most):
