@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test-fast test check packages format proto docs bench build clean
-# Two processes share the tests that need no cluster of their own, file by file.
+# Two processes share the tests that need no cluster of their own, file by file, as they come: xdist
+# would begin with the files of most tests, and end with one process at those of the longest.
 PYTEST := $(BIN)/python -m pytest -q
-SPREAD := -n 2 --dist loadfile
+SPREAD := -n 2 --dist loadfile --no-loadscope-reorder
 # One thread a process of these, from the first import on.
 ALONE := OMP_NUM_THREADS=1
 
@@ -26,11 +27,11 @@ demo: $(STAMP)
 
 # The rings without a cluster, without what takes many seconds, and fewer random examples.
 test-fast: $(STAMP)
-	FOREDRAFT_TEST_EXAMPLES=0.125 $(ALONE) $(PYTEST) $(SPREAD) -m "not slow" tests/unit tests/wire
+	FOREDRAFT_TEST_EXAMPLES=0.125 $(ALONE) $(PYTEST) $(SPREAD) -m "not slow" tests/wire tests/unit
 
 # All rings. One cluster serves the app ring.
 test: $(STAMP)
-	$(ALONE) $(PYTEST) $(SPREAD) tests/unit tests/wire
+	$(ALONE) $(PYTEST) $(SPREAD) tests/wire tests/unit
 	$(PYTEST) tests/app tests/gpu
 
 check: $(STAMP)

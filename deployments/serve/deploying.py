@@ -22,9 +22,9 @@ from deployments.serve.parts import deployment_options
 from deployments.serve.platform import (
     deploy_file,
     deployed_applications,
-    deployment_failures,
     is_starting,
     refusals,
+    require_running,
 )
 from foredraft.errors import Unavailable
 
@@ -107,17 +107,12 @@ def wait_until_deployed(application: str, timeout_s: float, anew: bool = False) 
     replica that fails twice more: of one that is started anew and refuses its configuration, which
     no other replica has let go of, that is not awaited.
     """
-    from ray import serve
-
     until = time.monotonic() + timeout_s
     while is_starting(application) and time.monotonic() < until:
         if anew and (refused := refusals(application)):
             raise Unavailable("; ".join(refused))
         time.sleep(_POLL_S)
-    found = serve.status().applications[application]
-    if found.status != "RUNNING":
-        reasons = deployment_failures(application) or [found.message or str(found.status)]
-        raise Unavailable("; ".join(reasons))
+    require_running(application)
 
 
 def deployed_changes(file: ServeFile) -> dict[str, Change]:

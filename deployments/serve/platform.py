@@ -142,19 +142,29 @@ def call_every_replica(
             time.sleep(_LOOK_S)
 
 
+def _status(application: str) -> Any:
+    """Return the status of an application, NOT_STARTED if there is none, and of its deployments.
+
+    serve.status makes the schema of all that runs: too slow to be called again and again beside
+    replicas that load.
+    """
+    from ray.serve.context import _get_global_client
+
+    client = _get_global_client()
+    assert client is not None
+    return client.get_serve_status(application)
+
+
 def deployment_failures(application: str) -> list[str]:
     """Return why the application's deployments failed, a line for each that did.
 
     Serve's message holds a replica's traceback, whose last line has the cause.
     """
-    from ray import serve
-
-    found = serve.status().applications.get(application)
     failures = []
-    for name, deployment in found.deployments.items() if found else ():
+    for deployment in _status(application).deployment_statuses:
         if "Traceback" in deployment.message:
             lines = [line for line in deployment.message.splitlines() if line.strip()]
-            failures.append(f"{name}: {lines[-1].strip()}")
+            failures.append(f"{deployment.name}: {lines[-1].strip()}")
     return failures
 
 
@@ -301,9 +311,15 @@ def deployed_applications() -> dict[str, dict[str, Any]]:
 
 def is_starting(application: str) -> bool:
     """Return whether an application has neither begun to run nor failed."""
-    from ray import serve
     from ray.serve.schema import ApplicationStatus
 
-    found = serve.status().applications.get(application)
     starting = {ApplicationStatus.NOT_STARTED, ApplicationStatus.DEPLOYING}
-    return found is None or found.status in starting
+    return _status(application).app_status.status in starting
+
+
+def require_running(application: str) -> None:
+    """Raise Unavailable, with the reasons, unless an application runs as it was deployed."""
+    found = _status(application).app_status
+    if found.status != "RUNNING":
+        reasons = deployment_failures(application) or [found.message or str(found.status)]
+        raise Unavailable("; ".join(reasons))
