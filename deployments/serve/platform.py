@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from foredraft.errors import ConfigError, TensorLost, Unavailable
 
 if TYPE_CHECKING:
+    from ray.serve._private.application_state import StatusOverview
     from ray.serve.handle import DeploymentHandle
 
 _RUNNING_S = 2.0
@@ -142,17 +143,21 @@ def call_every_replica(
             time.sleep(_LOOK_S)
 
 
-def _status(application: str) -> Any:
+def application_status(application: str) -> StatusOverview:
     """Return the status of an application, NOT_STARTED if there is none, and of its deployments.
 
     serve.status makes the schema of all that runs: too slow to be called again and again beside
     replicas that load.
     """
+    from ray.serve._private.application_state import ApplicationStatusInfo, StatusOverview
     from ray.serve.context import _get_global_client
+    from ray.serve.schema import ApplicationStatus
 
-    client = _get_global_client()
-    assert client is not None
-    return client.get_serve_status(application)
+    client = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        return StatusOverview(ApplicationStatusInfo(ApplicationStatus.NOT_STARTED))
+    found: StatusOverview = client.get_serve_status(application)
+    return found
 
 
 def deployment_failures(application: str) -> list[str]:
@@ -161,7 +166,7 @@ def deployment_failures(application: str) -> list[str]:
     Serve's message holds a replica's traceback, whose last line has the cause.
     """
     failures = []
-    for deployment in _status(application).deployment_statuses:
+    for deployment in application_status(application).deployment_statuses:
         if "Traceback" in deployment.message:
             lines = [line for line in deployment.message.splitlines() if line.strip()]
             failures.append(f"{deployment.name}: {lines[-1].strip()}")
@@ -314,12 +319,12 @@ def is_starting(application: str) -> bool:
     from ray.serve.schema import ApplicationStatus
 
     starting = {ApplicationStatus.NOT_STARTED, ApplicationStatus.DEPLOYING}
-    return _status(application).app_status.status in starting
+    return application_status(application).app_status.status in starting
 
 
 def require_running(application: str) -> None:
     """Raise Unavailable, with the reasons, unless an application runs as it was deployed."""
-    found = _status(application).app_status
+    found = application_status(application).app_status
     if found.status != "RUNNING":
         reasons = deployment_failures(application) or [found.message or str(found.status)]
         raise Unavailable("; ".join(reasons))

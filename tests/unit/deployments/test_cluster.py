@@ -18,7 +18,7 @@ import ray
 from ray import serve
 
 from deployments.config import EMBEDDED_FILE, ServeFile, read
-from deployments.serve import cluster, environment
+from deployments.serve import cluster, environment, platform
 from foredraft.errors import ConfigError, Unavailable
 from tests.support.cluster import free_port
 
@@ -129,18 +129,17 @@ def test_a_replica_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch
     message = (
         "The deployment failed to start:\nTraceback (most recent call last):\n  File\nE: why\n"
     )
-    failed = {
-        "verifier": SimpleNamespace(message=message),
-        "ingress": SimpleNamespace(message=""),
-    }
+    statuses = [
+        SimpleNamespace(name="verifier", message=message),
+        SimpleNamespace(name="ingress", message=""),
+    ]
+    found = {"foredraft": SimpleNamespace(deployment_statuses=statuses)}
 
     def fail(*_: Any, **__: Any) -> None:
-        applications = {"foredraft": SimpleNamespace(deployments=failed)}
-        status = SimpleNamespace(proxies={}, applications=applications)
-        monkeypatch.setattr(serve, "status", lambda: status)
         raise RuntimeError("Deploying application foredraft failed\n" * 60)
 
     monkeypatch.setattr(serve, "run", fail)
+    monkeypatch.setattr(platform, "application_status", found.__getitem__)
     with pytest.raises(Unavailable) as error, cluster.running(embedded()):
         pass
     assert str(error.value) == "verifier: E: why"

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ray import serve
 from ray.serve._private.deploy_utils import get_app_code_version
 from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
 from deployments.app import build
 from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
-from deployments.serve import deploying
+from deployments.serve import deploying, platform
 from deployments.serve.deploying import Change, changes, serve_values
 from foredraft.errors import Unavailable
 
@@ -149,15 +148,15 @@ class Application:
         message = f"A replica failed to start with exception. Error:\nTraceback ...\n{error}\n"
         self.looks, self._looks, self._message = 0, looks, message
 
-    def status(self) -> SimpleNamespace:
+    def status(self, name: str) -> SimpleNamespace:
+        assert name == "own"
         self.looks += 1
         over = self.looks > self._looks
-        found = SimpleNamespace(
-            status=ApplicationStatus.DEPLOY_FAILED if over else ApplicationStatus.DEPLOYING,
-            deployments={"verifier": SimpleNamespace(message=self._message)},
-            message="",
+        status = ApplicationStatus.DEPLOY_FAILED if over else ApplicationStatus.DEPLOYING
+        return SimpleNamespace(
+            app_status=SimpleNamespace(status=status, message=""),
+            deployment_statuses=[SimpleNamespace(name="verifier", message=self._message)],
         )
-        return SimpleNamespace(applications={"own": found})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_a_refused_configuration_is_not_tried_again_where_it_is_new(
     monkeypatch: pytest.MonkeyPatch, error: str, anew: bool, awaited: bool
 ) -> None:
     application = Application(error, looks=9)
-    monkeypatch.setattr(serve, "status", application.status)
+    monkeypatch.setattr(platform, "application_status", application.status)
     monkeypatch.setattr(deploying, "_POLL_S", 0.0)
     with pytest.raises(Unavailable) as raised:
         deploying.wait_until_deployed("own", 10.0, anew)
