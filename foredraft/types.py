@@ -168,12 +168,21 @@ NO_PRICE: Final = Price()
 class Timings:
     """Where a round's time went inside a service, in microseconds; rows that shared the last of its
     passes. A drafter does not count its passes.
+
+    Of the wait and of the passes, a part is what passes took longer for reading prompts.
     """
 
     queue_us: int = 0
     compute_us: int = 0
     batch_rows: int = 0
     passes: int = 0
+    queue_prefill_us: int = 0
+    compute_prefill_us: int = 0
+
+    @property
+    def prefill_us(self) -> int:
+        """What prompts took of the round's time."""
+        return self.queue_prefill_us + self.compute_prefill_us
 
 
 @dataclass(frozen=True, slots=True)

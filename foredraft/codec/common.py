@@ -150,12 +150,24 @@ def model_from_pb(m: common_pb2.ModelInfo) -> ModelInfo:
 
 def timings_to_pb(t: Timings) -> common_pb2.Timings:
     return common_pb2.Timings(
-        queue_us=t.queue_us, compute_us=t.compute_us, batch_rows=t.batch_rows, passes=t.passes
+        queue_us=t.queue_us,
+        compute_us=t.compute_us,
+        batch_rows=t.batch_rows,
+        passes=t.passes,
+        queue_prefill_us=t.queue_prefill_us,
+        compute_prefill_us=t.compute_prefill_us,
     )
 
 
 def timings_from_pb(m: common_pb2.Timings) -> Timings:
-    return Timings(m.queue_us, m.compute_us, m.batch_rows, m.passes)
+    return Timings(
+        m.queue_us,
+        m.compute_us,
+        m.batch_rows,
+        m.passes,
+        m.queue_prefill_us,
+        m.compute_prefill_us,
+    )
 
 
 def price_to_pb(p: Price) -> common_pb2.Price | None:

@@ -119,16 +119,20 @@ class Candidates(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[int]] = ..., weights: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("queue_us", "compute_us", "batch_rows", "passes")
+    __slots__ = ("queue_us", "compute_us", "batch_rows", "passes", "queue_prefill_us", "compute_prefill_us")
     QUEUE_US_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_US_FIELD_NUMBER: _ClassVar[int]
     BATCH_ROWS_FIELD_NUMBER: _ClassVar[int]
     PASSES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_PREFILL_US_FIELD_NUMBER: _ClassVar[int]
+    COMPUTE_PREFILL_US_FIELD_NUMBER: _ClassVar[int]
     queue_us: int
     compute_us: int
     batch_rows: int
     passes: int
-    def __init__(self, queue_us: _Optional[int] = ..., compute_us: _Optional[int] = ..., batch_rows: _Optional[int] = ..., passes: _Optional[int] = ...) -> None: ...
+    queue_prefill_us: int
+    compute_prefill_us: int
+    def __init__(self, queue_us: _Optional[int] = ..., compute_us: _Optional[int] = ..., batch_rows: _Optional[int] = ..., passes: _Optional[int] = ..., queue_prefill_us: _Optional[int] = ..., compute_prefill_us: _Optional[int] = ...) -> None: ...
 
 class Price(_message.Message):
     __slots__ = ("sessions", "pass_s", "row_s", "draft_s", "drafting")

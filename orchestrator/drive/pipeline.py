@@ -234,15 +234,19 @@ class _Run:
     def _account(self, turn: _Turn) -> None:
         """Learn from a round, have the next one's draft made, and hold back the round's event."""
         step, seen = turn.step, turn.step.observation
-        away_s = max(0.0, turn.seconds - turn.timings.compute_us / 1e6)
+        # Prompts that others have read take as long whether this session drafts or not.
+        timings = turn.timings
+        seconds = max(0.0, turn.seconds - timings.prefill_us / 1e6)
+        passes_s = (timings.compute_us - timings.compute_prefill_us) / 1e6
+        away_s = max(0.0, seconds - passes_s)
         offered, tokens = len(step.request.draft), len(step.tokens)
-        plainly = self._plainly(step, turn.timings.passes)
+        plainly = self._plainly(step, timings.passes)
         cost = Cost(
             turn.decision.k,
             offered,
             step.bought,
             tokens,
-            turn.seconds,
+            seconds,
             away_s,
             step.price,
             *plainly,
@@ -263,7 +267,7 @@ class _Run:
             began_s=self._clock() - self._started - turn.seconds,
             draft_wait_s=turn.draft_wait_s,
             verify_s=turn.seconds - turn.draft_wait_s,
-            verify_timings=turn.timings,
+            verify_timings=timings,
             decision=turn.decision,
         )
         self._stats.add(step.tokens, stats)

@@ -48,7 +48,8 @@ class Cost:
     """What one round took, of which k tokens were to be drafted (0: plain decoding).
 
     So many draft tokens were offered to the verifier, and bought; it committed so many tokens.
-    away_s of its seconds were outside the verifier's passes; price is what the next one goes by. As
+    away_s of its seconds were outside the verifier's passes; what passes took for prompts is in
+    neither; price is what the next one goes by. As
     far as is known, plain decoding would have committed plain_tokens in plain_passes: a plain round
     did. Both are 0 where it is not known.
     """

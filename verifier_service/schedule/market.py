@@ -44,14 +44,15 @@ class PassCounts:
 class Market:
     """Trades the rows of one engine's passes; keys name sessions.
 
-    price is what a draft costs, after the last pass.
+    price is what a draft costs, after the last pass; prefill_s is how much longer that one took for
+    the prompts that it read.
     """
 
     def __init__(self, pricing: Pricing, prefill_rows: int, now: float) -> None:
         self._pricing = pricing
         self._prefill_rows = prefill_rows
         self._passes = 0
-        self._ended = now
+        self._began = self._ended = now
         # Of the last pass: the tokens of the texts of the sessions that take part.
         self._context = 0
         # How many take part, and did until a moment ago.
@@ -59,6 +60,7 @@ class Market:
         # Of the last passes: how many sessions drafted.
         self._drafting: deque[int] = deque(maxlen=_CALM_PASSES)
         self.price = NO_PRICE
+        self.prefill_s = 0.0
         self.counts = PassCounts()
 
     def buy(self, sessions: Sessions, waiting: Collection[int]) -> None:
@@ -88,23 +90,24 @@ class Market:
     ) -> None:
         """Learn from a pass, before what it decided is committed."""
         self._passes += 1
-        rows = context = drafted = 0
-        reads = False
+        rows = prefill = context = drafted = 0
         for part in scheduled:
             session = sessions[part.key]
             session.last_pass = self._passes
             rows += part.rows
             context += session.cached
+            if session.needs_prefill:
+                prefill += part.rows - session.num_round_rows(part)
             if part.decides and session.offers_draft:
                 drafted += 1
                 self.counts.offered += session.num_offered
                 self.counts.bought += session.num_bought
-            reads = reads or session.needs_prefill
         since = self._passes - _ACTIVE_PASSES
         active = [s for s in sessions.values() if s.pending is not None or s.last_pass > since]
         drafting = sum(s.drafted or s.offers_draft for s in active)
         self._drafting.append(drafting)
-        if not reads:
+        self.prefill_s = self._prefill_s(rows, prefill, context, ended - started)
+        if not prefill:
             seconds, beside_drafts, alone = ended - started, drafting > 0, len(active) == 1
             done = Pass(rows, context, seconds, beside_drafts, drafted, len(scheduled), alone)
             self._pricing.passed(done, started - self._ended)
@@ -113,8 +116,21 @@ class Market:
         self.counts.rows += rows
         kept = exp((self._ended - ended) / _MEMORY_S)
         self._sessions = max(len(active), len(active) + kept * (self._sessions - len(active)))
-        self._ended, self._context = ended, sum(s.cached for s in active)
+        self._began, self._ended = started, ended
+        self._context = sum(s.cached for s in active)
         self.price = self._priced(len(active))
+
+    def prefill_since(self, moment: float) -> float:
+        """Return how much of prefill_s was after a moment."""
+        took_s = max(1e-9, self._ended - self._began)
+        return self.prefill_s * min(1.0, max(0.0, (self._ended - moment) / took_s))
+
+    def _prefill_s(self, rows: int, prefill: int, context: int, seconds: float) -> float:
+        """Return how many of a pass's seconds it took for prefill rows, 0 if that is not known."""
+        if not prefill or rows == prefill:
+            return seconds if prefill else 0.0
+        without_s = self._pricing.pass_s(rows - prefill, context)
+        return max(0.0, seconds - without_s) if without_s else 0.0
 
     def pass_s(self, rows: float) -> float:
         """Return the seconds of a pass over rows, after texts like the last one's."""

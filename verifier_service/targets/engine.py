@@ -223,6 +223,8 @@ class VerifierEngine:
             batch_rows += rows.rows
             if session.pending is not None and session.pending.started is None:
                 session.pending.started = started
+                waited_s = self._market.prefill_since(session.pending.arrived)
+                session.pending.queue_prefill_s = waited_s
             if rows.decides:
                 draws.extend(session.draws())
         logits = forward(self._model, segments, sessions)
@@ -240,6 +242,7 @@ class VerifierEngine:
             self._sessions[key] = session
             if session.pending is not None:
                 session.pending.compute_s += ended - started
+                session.pending.compute_prefill_s += self._market.prefill_s
             if not rows.decides:
                 session.read(rows.rows)
                 self._manager.read(key)

@@ -34,7 +34,8 @@ class NextPlain:
 
 @dataclass(slots=True)
 class Pending:
-    """A round: its arrival, the start of its first forward pass, its cost so far.
+    """A round: its arrival, the start of its first forward pass, its cost so far, and what of the
+    wait and of the cost was for prompts in the same passes.
 
     asked is the round as it came; offered has the session's own draft where it came without one;
     round has of that draft what was bought for the next pass. claimed is false for a round that the
@@ -47,6 +48,8 @@ class Pending:
     arrived: float
     started: float | None = None
     compute_s: float = 0.0
+    queue_prefill_s: float = 0.0
+    compute_prefill_s: float = 0.0
     passes: int = 0
     emitted: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -107,6 +107,8 @@ def _finished(
         compute_us=int(1e6 * pending.compute_s),
         batch_rows=batch_rows,
         passes=pending.passes,
+        queue_prefill_us=int(1e6 * pending.queue_prefill_s),
+        compute_prefill_us=int(1e6 * pending.compute_prefill_s),
     )
     moved = () if path == tuple(range(len(path))) else path
     features = session.features
