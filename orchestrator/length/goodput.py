@@ -27,6 +27,9 @@ Seconds: S(k) = A + C + n k c + (n - 1) d, for k = 0 per token: S(0) = P C / g.
   more than one for messages, and for the rows of the target's own drafts. What was seen of it fades
   while drafts are made, towards one, so that plain decoding is tried again.
 
+The time that passes take for prompts is in none of these: it is spent whether a session drafts or
+not, and sessions that begin together have their first rounds beside each other's prompts.
+
 A and P are means in passes (A / C), times the C of now: what else a machine does makes all of a
 round slower, and is over when drafts are tried again.
 

@@ -92,7 +92,7 @@ class Load(NamedTuple):
         passes over one row; 1 at least.
 
         Seen only while nobody drafts, so what is doubtful is taken for little: else a few slow
-        rounds, such as those beside prompts, would have everyone draft, and nobody see better.
+        rounds would have everyone draft, and nobody see better.
         """
         return max(1.0, self.plain_pass.value(1.0, _PLAIN_WEIGHT))
 
