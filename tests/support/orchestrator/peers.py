@@ -198,6 +198,8 @@ class ScriptedVerifier:
         self.most_bought = MAX_DRAFT
         # So many tokens of a plain round take one pass.
         self.tokens_a_pass = 1
+        # What passes of plain rounds are said to take for the prompts of others.
+        self.prefill_us = 0
         # So many tokens of a prompt count as read for others.
         self.cached_tokens = 0
         self.rounds: list[Round] = []
@@ -244,6 +246,10 @@ class _VerifyStream:
         elif left_out:
             request = replace(request, draft=request.draft[:most], parents=request.parents[:most])
         verdict = decide(self._tokens, request, stops, self._port.tokens_a_pass)
+        if not request.draft:
+            prefill_us = self._port.prefill_us
+            timings = replace(verdict.timings, compute_us=prefill_us, compute_prefill_us=prefill_us)
+            verdict = replace(verdict, timings=timings)
         first = not self._answered
         self._answered = True
         due = 0 if self._open.logprobs is None else verdict.accepted + len(verdict.next_tokens)

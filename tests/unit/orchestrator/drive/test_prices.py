@@ -21,6 +21,7 @@ from tests.support.orchestrator.running import run
 PRICED = config(adl=GoodputConfig(lengths=(0, 4)))
 CHEAP = Price(sessions=1, pass_s=0.01, row_s=0.0001)
 DEAR = Price(sessions=64, pass_s=0.01, row_s=0.01)
+BUSY = Price(sessions=8, pass_s=0.002, row_s=0.0004)
 
 
 async def test_at_a_dear_price_a_session_decodes_plainly() -> None:
@@ -64,3 +65,28 @@ async def test_what_is_left_out_of_a_draft_changes_no_token(most: int) -> None:
     assert report.num_bought_tokens <= most * report.draft_rounds < report.num_draft_tokens
     # A perfect drafter: all that was bought is accepted.
     assert report.num_accepted >= report.num_bought_tokens - most
+
+
+@pytest.mark.parametrize(("told_us", "drafts"), [(100_000, False), (0, True)])
+async def test_rounds_beside_prompts_do_not_make_plain_decoding_slow(
+    told_us: int, drafts: bool
+) -> None:
+    drafter, verifier = ScriptedDrafter(), ScriptedVerifier()
+    verifier.price, verifier.prefill_us = BUSY, told_us
+
+    now = 0.0
+
+    async def others_prompts(index: int) -> None:
+        nonlocal now
+        now += 0.02 if verifier.rounds[index].draft else 0.1
+
+    verifier.before = others_prompts
+    state = ControllerState()
+    # Beyond what is tried of what little is known of.
+    for _ in range(4):
+        got = Collected()
+        async for event in generate(
+            request(80), drafter, verifier, PRICED, lambda: now, state=state
+        ):
+            got.add(event)
+    assert [bool(each.draft) for each in verifier.rounds[-8:]] == [drafts] * 8
