@@ -19,6 +19,8 @@ from tests.support.verifiers import (
     round_after,
     verdict_of,
 )
+from verifier_service.schedule.costs import PassCosts
+from verifier_service.schedule.pricing import Priced
 
 
 def test_rounds_follow_each_other():
@@ -70,6 +72,23 @@ def test_a_plain_round_ends_when_its_passes_took_long():
     assert verdict_of(engine, handle, round_after((1, 2, 3), steps=9)).next_tokens == (4, 5, 6)
     after = round_after(range(1, 7), number=1, steps=2)
     assert verdict_of(engine, handle, after).next_tokens == (7, 8)
+
+
+def test_what_prompts_take_of_a_rounds_passes_is_in_its_timings():
+    ticks = itertools.count()
+    pricing = Priced(PassCosts((1, 8), (0.01, 0.02)))
+    engine = make_engine(clock=lambda: 0.1 * next(ticks), pricing=pricing, prefill_rows=4)
+    handle = engine.open(opening((1, 2, 3), session_id="a"))
+    verdict_of(engine, handle, round_after((1, 2, 3), steps=1, session_id="a"))
+    alone = round_after((1, 2, 3, 4), number=1, steps=2, session_id="a")
+    timings = verdict_of(engine, handle, alone).timings
+    assert timings.compute_us > 0 and timings.prefill_us == 0
+    other = engine.open(opening(range(1, 13), session_id="b"))
+    engine.submit(other, round_after(range(1, 13), session_id="b"))
+    beside = round_after(range(1, 7), number=2, steps=2, session_id="a")
+    timings = verdict_of(engine, handle, beside).timings
+    assert 0 < timings.compute_prefill_us < timings.compute_us
+    assert 0 <= timings.queue_prefill_us <= timings.queue_us
 
 
 @pytest.mark.parametrize(
