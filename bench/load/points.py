@@ -33,6 +33,33 @@ class CountedTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparison:
+    """Turns against others of the same requests, which alternated with them.
+
+    ratio is the median of the quotients of their speeds, between low and high with a confidence of
+    95 % (of few turns: all of them); identical is the share of texts that are the same.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    identical: float
+
+
+def compare(ours: Sequence[Turn], theirs: Sequence[Turn]) -> Comparison:
+    """Return how ours compare with theirs."""
+    pairs = list(zip(ours, theirs, strict=True))
+    ratios = [one.speed / other.speed for one, other in pairs]
+    same = [
+        a.tokens == b.tokens
+        for one, other in pairs
+        for a, b in zip(one.answers, other.answers, strict=True)
+    ]
+    low, high = median_interval(ratios)
+    return Comparison(median(ratios), low, high, sum(same) / len(same))
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """What a token took in a way of decoding, on average: passes of the verifier, their rows, and
     the milliseconds outside them.
@@ -50,11 +77,10 @@ class Costs:
 class Point:
     """Plain decoding and Foredraft in turn, at one number of sessions.
 
-    plain and foredraft are medians of tokens per second over turns; ratio is the median of their
-    quotients, between low and high with a confidence of 95 % (of few turns: all of them). gap_p99
-    is the 99th percentile of the seconds between two chunks of a stream, first_token_p99 that of
-    the seconds to the first one, and costs are those of a token, each in plain decoding and in
-    Foredraft. identical is the share of texts that are the same in both.
+    plain and foredraft are medians of tokens per second over turns; ratio, low, high and identical
+    are their comparison. gap_p99 is the 99th percentile of the seconds between two chunks of a
+    stream, first_token_p99 that of the seconds to the first one, and costs are those of a token,
+    each in plain decoding and in Foredraft.
     """
 
     pair: str
@@ -85,13 +111,7 @@ def point(
 ) -> Point:
     """Return the point of turns that alternated."""
     plain, foredraft = ([each.turn for each in turns] for turns in (plain_turns, foredraft_turns))
-    ratios = [b.speed / a.speed for a, b in zip(plain, foredraft, strict=True)]
-    low, high = median_interval(ratios)
-    same = [
-        a.tokens == b.tokens
-        for one, other in zip(plain, foredraft, strict=True)
-        for a, b in zip(one.answers, other.answers, strict=True)
-    ]
+    compared = compare(foredraft, plain)
     return Point(
         pair=pair,
         sessions=sessions,
@@ -100,10 +120,10 @@ def point(
         requests=len(plain[0].answers),
         plain=median(turn.speed for turn in plain),
         foredraft=median(turn.speed for turn in foredraft),
-        ratio=median(ratios),
-        low=low,
-        high=high,
-        identical=sum(same) / len(same),
+        ratio=compared.ratio,
+        low=compared.low,
+        high=compared.high,
+        identical=compared.identical,
         plain_gap_p99=percentile(_gaps(plain), 99),
         gap_p99=percentile(_gaps(foredraft), 99),
         plain_first_token_p99=percentile(_first_tokens(plain), 99),

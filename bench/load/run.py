@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle, islice, zip_longest
+from itertools import chain, cycle, islice, repeat, zip_longest
 
 import aiohttp
 
@@ -61,7 +61,8 @@ async def measure(
                 for temperature in plan.temperatures:
                     for sessions in plan.sessions:
                         traffic = traffic_of(pair, plan, sessions, temperature)
-                        plain, foredraft = await _alternate(http, cluster.url, traffic, plan.turns)
+                        turns = repeat(traffic, plan.turns)
+                        plain, foredraft = await alternate(http, cluster.url, turns)
                         name = plan.model or pair.name
                         points.append(point(name, sessions, temperature, plain, foredraft))
                         say(points[-1])
@@ -81,18 +82,19 @@ def _mixed(pair: Pair) -> Iterator[Prompt]:
     return cycle(prompt for prompt in chain.from_iterable(sets) if prompt is not None)
 
 
-async def _alternate(
-    http: aiohttp.ClientSession, url: str, traffic: Traffic, turns: int
+async def alternate(
+    http: aiohttp.ClientSession, url: str, traffics: Iterable[Traffic]
 ) -> tuple[list[CountedTurn], list[CountedTurn]]:
     """Return the turns of plain decoding and of Foredraft; who goes first alternates, too."""
     plain: list[CountedTurn] = []
     foredraft: list[CountedTurn] = []
-    for turn in range(turns):
-        order = [(PLAIN, plain), (AS_CONFIGURED, foredraft)]
-        for mode, found in order if turn % 2 == 0 else order[::-1]:
+    order = [(PLAIN, plain), (AS_CONFIGURED, foredraft)]
+    for traffic in traffics:
+        for mode, found in order:
             before = await _work_done(http, url)
             done = await traffic.turn(http, url, mode)
             found.append(CountedTurn(done, await _work_done(http, url) - before))
+        order.reverse()
     return plain, foredraft
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.compare.pairs import Pair, load_pair
-from bench.compare.rows import median_interval
 from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode, dlm
+from bench.load.points import compare
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Traffic, Turn, connect
 from bench.overhead.direct import reached_both_ways
@@ -50,18 +50,12 @@ async def alternate(
 def line(mode: str, side: str, found: Speeds) -> str:
     """Return one line of the table: a side against the process."""
     ours, theirs = found[mode, side], found[mode, "process"]
-    ratios = [a.speed / b.speed for a, b in zip(ours, theirs, strict=True)]
-    low, high = median_interval(ratios)
-    same = [
-        a.tokens == b.tokens
-        for one, other in zip(ours, theirs, strict=True)
-        for a, b in zip(one.answers, other.answers, strict=True)
-    ]
+    compared = compare(ours, theirs)
     return (
         f"{mode:14} {side:6} {median(t.speed for t in ours):6.0f} tokens/s, "
         f"process {median(t.speed for t in theirs):6.0f}, "
-        f"against it {median(ratios):.3f} ({low:.3f} to {high:.3f}), "
-        f"{sum(same) / len(same):.0%} identical"
+        f"against it {compared.ratio:.3f} ({compared.low:.3f} to {compared.high:.3f}), "
+        f"{compared.identical:.0%} identical"
     )
 
 

@@ -19,16 +19,15 @@ from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
 from deployments.serve.deploying import deploy, wait_until_deployed
 from deployments.serve.environment import prepare_environment, require_token
-from deployments.serve.platform import (
-    call_every_replica,
-    deployment_failures,
-    forget_serve,
+from deployments.serve.platform.applications import deployment_failures, forget_serve
+from deployments.serve.platform.local_ray import (
     group_of_its_own,
     importing_this_code,
     no_new_ray,
     runs_already,
     started_here,
 )
+from deployments.serve.platform.replicas import call_every_replica
 from deployments.serve.processes import replicas
 from foredraft.errors import ConfigError, Unavailable
 

@@ -19,7 +19,7 @@ from deployments.canary.outcome import settled
 from deployments.config import ServeFile, located
 from deployments.serve.memory import ClusterMemory
 from deployments.serve.parts import deployment_options
-from deployments.serve.platform import (
+from deployments.serve.platform.applications import (
     deploy_file,
     deployed_applications,
     is_starting,

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from deployments.serve.platform import runs_already
+from deployments.serve.platform.local_ray import runs_already
 from foredraft.errors import ConfigError
 
 log = logging.getLogger(__name__)

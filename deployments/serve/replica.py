@@ -16,7 +16,7 @@ from deployments.observability.export import export_stats
 from deployments.serve.environment import pin, prepare_replica
 from deployments.serve.memory import introduce_drafter, is_introduced, session_token
 from deployments.serve.parts import DenoiserReplica, DrafterReplica, VerifierReplica
-from deployments.serve.platform import own_config
+from deployments.serve.platform.replicas import own_config
 from deployments.serve.ranks import RayRanks
 from deployments.serve.tensors import ObjectStore
 from drafter_service.client import DrafterClient

@@ -17,7 +17,7 @@ import ray
 
 from deployments.pools import TensorConfig
 from deployments.serve.memory import cluster_secret
-from deployments.serve.platform import fetch_bytes, object_content
+from deployments.serve.platform.objects import fetch_bytes, object_content
 from foredraft.errors import TensorLost
 from foredraft.tensors.carrier import is_same_node, is_same_store
 from foredraft.tensors.reference import KEY_BYTES, seal, store_name, unseal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deployments.serve.platform import call_every_replica
+from deployments.serve.platform.replicas import call_every_replica
 from foredraft.errors import ForedraftError
 
 SERVICES = ("verifier", "drafter")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deployments.serve.platform import importing_this_code
+from deployments.serve.platform.local_ray import importing_this_code
 from foredraft.errors import Unavailable
 
 AddressOption = Annotated[

@@ -12,7 +12,7 @@ from foredraft_simulator.scenario.pools import PoolConfig
 from foredraft_simulator.scenario.scenario import ServeConfig
 from foredraft_simulator.virtual.engine import VirtualEngine
 
-# As long as a session waits for a replica to be there (deployments/serve/platform.py).
+# As long as a session waits for a replica to be there (deployments/serve/platform/replicas.py).
 CHOOSE_TIMEOUT_S = 2.0
 # How often a stopping replica looks for sessions.
 _DRAIN_STEP_S = 0.1

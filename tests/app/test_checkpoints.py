@@ -14,7 +14,7 @@ import ray
 
 from deployments.config import ServeFile
 from deployments.serve.cluster import RunningCluster, running
-from deployments.serve.platform import started_here
+from deployments.serve.platform.local_ray import started_here
 from tests.support.checkpoints import KINDS, MAX_LEN, Checkpoint, write_drafter, write_target
 from tests.support.cluster import free_port, post
 

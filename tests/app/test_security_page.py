@@ -20,7 +20,7 @@ from deployments.ingress.doors.guard import OPEN
 from deployments.preflight import check_models
 from deployments.serve.cluster import RunningCluster, running
 from deployments.serve.memory import session_token
-from deployments.serve.platform import choose_address
+from deployments.serve.platform.replicas import choose_address
 from drafter_service.client import DrafterClient
 from foredraft.errors import ConfigError, ForedraftError, PermissionDenied
 from foredraft.rpc.transport import PLAIN_TEXT, Role, transport_of

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 
 from deployments.pools import TensorConfig
-from deployments.serve.platform import object_content
+from deployments.serve.platform.objects import object_content
 from deployments.serve.tensors import ObjectStore
 from foredraft.tensors.reference import seal
 

@@ -45,7 +45,7 @@ from deployments.serve.deploying import settle
 from deployments.serve.environment import pin, prepare_replica
 from deployments.serve.memory import ClusterMemory, session_token
 from deployments.serve.parts import QUIET_S
-from deployments.serve.platform import (
+from deployments.serve.platform.replicas import (
     application_name,
     choose_address,
     is_running,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import deployments
-from deployments.serve.platform import group_of_its_own, importing_this_code
+from deployments.serve.platform.local_ray import group_of_its_own, importing_this_code
 
 
 def group_of_a_child() -> int:

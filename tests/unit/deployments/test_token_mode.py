@@ -9,7 +9,7 @@ import pytest
 from ray._private import services
 
 from deployments.serve.environment import require_token
-from deployments.serve.platform import runs_already
+from deployments.serve.platform.local_ray import runs_already
 from foredraft.errors import ConfigError
 
 
