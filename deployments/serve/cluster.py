@@ -19,8 +19,9 @@ from deployments.ingress.doors.keys import read_keys
 from deployments.preflight import check_models
 from deployments.serve.deploying import deploy, wait_until_deployed
 from deployments.serve.environment import prepare_environment, require_token
-from deployments.serve.platform.applications import deployment_failures, forget_serve
+from deployments.serve.platform.applications import deployment_failures
 from deployments.serve.platform.local_ray import (
+    forget_serve,
     group_of_its_own,
     importing_this_code,
     no_new_ray,

@@ -88,13 +88,3 @@ def refusals(application: str) -> list[str]:
     """Return those of deployment_failures in which a replica refused its configuration."""
     refused = f": {ConfigError.__module__}.{ConfigError.__qualname__}: "
     return [failure for failure in deployment_failures(application) if refused in failure]
-
-
-def forget_serve() -> None:
-    """Forget the Serve of a Ray that is about to end, without ending it.
-
-    What this process knows of it would be taken for the Serve of the next Ray: both have job 1.
-    """
-    from ray.serve import context
-
-    context._disconnect()

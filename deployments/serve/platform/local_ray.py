@@ -90,3 +90,13 @@ def no_new_ray() -> Iterator[None]:
         yield
     finally:
         auto_init_hook.enable_auto_connect = before
+
+
+def forget_serve() -> None:
+    """Forget the Serve of a Ray that is about to end, without ending it.
+
+    What this process knows of it would be taken for the Serve of the next Ray: both have job 1.
+    """
+    from ray.serve import context
+
+    context._disconnect()
