@@ -18,7 +18,8 @@ import ray
 from ray import serve
 
 from deployments.config import EMBEDDED_FILE, ServeFile, read
-from deployments.serve import cluster, environment, platform
+from deployments.serve import cluster, environment
+from deployments.serve.platform import applications
 from foredraft.errors import ConfigError, Unavailable
 from tests.support.cluster import free_port
 
@@ -139,7 +140,7 @@ def test_a_replica_that_cannot_start_is_one_line(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("Deploying application foredraft failed\n" * 60)
 
     monkeypatch.setattr(serve, "run", fail)
-    monkeypatch.setattr(platform, "application_status", found.__getitem__)
+    monkeypatch.setattr(applications, "application_status", found.__getitem__)
     with pytest.raises(Unavailable) as error, cluster.running(embedded()):
         pass
     assert str(error.value) == "verifier: E: why"

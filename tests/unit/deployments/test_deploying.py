@@ -14,8 +14,9 @@ from ray.serve.schema import ApplicationStatus, ServeDeploySchema
 
 from deployments.app import build
 from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, RAMP_FILE, ROOT, ServeFile, read
-from deployments.serve import deploying, platform
+from deployments.serve import deploying
 from deployments.serve.deploying import Change, changes, serve_values
+from deployments.serve.platform import applications
 from foredraft.errors import Unavailable
 
 PARTS = ("ingress", "drafter", "canary", "verifier")
@@ -171,7 +172,7 @@ def test_a_refused_configuration_is_not_tried_again_where_it_is_new(
     monkeypatch: pytest.MonkeyPatch, error: str, anew: bool, awaited: bool
 ) -> None:
     application = Application(error, looks=9)
-    monkeypatch.setattr(platform, "application_status", application.status)
+    monkeypatch.setattr(applications, "application_status", application.status)
     monkeypatch.setattr(deploying, "_POLL_S", 0.0)
     with pytest.raises(Unavailable) as raised:
         deploying.wait_until_deployed("own", 10.0, anew)
