@@ -27,6 +27,9 @@ SELDOM = {
     "drafter_blocks_ahead_total",
     "drafter_ahead_dropped_total",
     "spec_decode_num_ngram_drafts_total",
+    # Plain rounds have them, where the text repeats itself; here there may be none.
+    "verifier_own_bought_tokens_total",
+    "verifier_own_kept_tokens_total",
     # Without a canary there are none.
     "canary_share",
     "canary_outcome",
