@@ -61,8 +61,12 @@ class PacedPlan:
         return next((s for most, s in self.slowdowns if sessions <= most), self.slowdowns[-1][1])
 
     def requests(self, sessions: int) -> int:
-        """Return how many requests a turn has."""
-        return max(6, 2 * sessions if sessions < 64 else sessions)
+        """Return how many requests a turn has.
+
+        Four for each session, since few are in flight at a turn's end; where sessions are many,
+        they begin one after the other, and a turn with one each takes long enough.
+        """
+        return max(6, 4 * sessions if sessions < 64 else sessions)
 
 
 QUICK = PacedPlan(sessions=(1, 32), turns=1)
