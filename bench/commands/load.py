@@ -31,6 +31,7 @@ def load(
 ) -> None:
     """Measure plain decoding and Foredraft at 1 to 64 sessions at once, in turn."""
     from bench.load.points import as_markdown as as_load_table
+    from bench.load.points import summary
     from bench.load.run import QUICK, LoadPlan, measure
 
     chosen = QUICK if quick else LoadPlan()
@@ -48,7 +49,7 @@ def load(
         pairs = [pair]
     for line in left_out:
         typer.echo(line, err=True)
-    points = asyncio.run(measure(pairs, chosen, lambda point: typer.echo(str(point), err=True)))
+    points = asyncio.run(measure(pairs, chosen, lambda found: typer.echo(summary(found), err=True)))
     found = {"rows": [asdict(point) for point in points]}
     report("load", as_load_table(points), found, json_file)
     try:

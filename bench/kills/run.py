@@ -69,7 +69,7 @@ async def measure(file: ServeFile, plan: KillPlan, say: Callable[[str], None]) -
     with running(wanted) as cluster:
         for trial in trials(plan.trials, plan.replicas, plan.seed, plan.losses):
             found.append(await _tried(cluster.url, wanted, plan, trial))
-            say(str(found[-1]))
+            say(summary(found[-1]))
     return found
 
 
@@ -143,6 +143,14 @@ def _cpu_s(pids: Sequence[int]) -> dict[int, float]:
 def _busiest(before: dict[int, float], after: dict[int, float]) -> int:
     """Return the process that used the most CPU time: the one that has the session."""
     return max(after, key=lambda pid: after[pid] - before[pid])
+
+
+def summary(lost: Lost) -> str:
+    """Return a trial in one line, for those who wait for the others."""
+    trial, same = lost.trial, "identical" if lost.identical else "different"
+    gap_s = lost.longest_gap_s
+    seen = lost.error if gap_s is None else f"{same}, longest gap {gap_s:.2f} s"
+    return f"{trial.signal.name}, {trial.step}, temperature {trial.temperature:g}: {seen}"
 
 
 def as_json(found: Sequence[Lost]) -> dict[str, Any]:

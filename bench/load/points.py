@@ -143,6 +143,16 @@ def _costs(turns: Sequence[CountedTurn]) -> Costs:
     )
 
 
+def summary(point: Point) -> str:
+    """Return a point in one line, for those who wait for the others."""
+    p = point
+    return (
+        f"{p.pair}, temperature {p.temperature:g}, sessions {p.sessions}: plain {p.plain:.0f} "
+        f"tokens/s, Foredraft {p.foredraft:.0f}, {p.ratio:.2f}x ({p.low:.2f} to {p.high:.2f}), "
+        f"{p.identical:.0%} identical"
+    )
+
+
 def as_markdown(points: Sequence[Point]) -> str:
     """Return the points as a Markdown table."""
     head = (

@@ -222,6 +222,17 @@ def _mean(whole: float, count: float) -> float:
     return whole / count if count else 0.0
 
 
+def summary(point: PacedPoint) -> str:
+    """Return a point in one line, for those who wait for the others."""
+    p = point
+    ahead = "on" if p.run_ahead else "off"
+    return (
+        f"{p.model}, temperature {p.temperature:g}, sessions {p.sessions}, link {p.link_ms:g} ms, "
+        f"run-ahead {ahead}: plain {p.plain:.0f} tokens/s, Foredraft {p.foredraft:.0f}, "
+        f"{p.ratio:.2f}x, {p.of_ideal:.2f} of the ideal, {p.identical:.0%} identical"
+    )
+
+
 def _closed_form(point: PacedPoint) -> str:
     """Return the closed form, which is of one session."""
     if point.sessions > 1:

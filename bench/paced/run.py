@@ -12,7 +12,7 @@ import aiohttp
 
 from bench.compare.workload import AS_CONFIGURED, PLAIN, Mode
 from bench.load.traffic import Answer, Traffic, connect
-from bench.paced.points import Modelled, PacedPoint, PacedTurn, Setting, paced_point
+from bench.paced.points import Modelled, PacedPoint, PacedTurn, Setting, paced_point, summary
 from bench.paced.record import RecordingPlan, recorded
 from deployments.config import ServeFile, located
 from deployments.serve.cluster import running
@@ -139,7 +139,7 @@ async def measure(
                     plain, foredraft = await _alternate(http, cluster.url, traffic, plan.turns)
                     check_texts(texts, temperature, plain[0].turn.answers)
                     points.append(paced_point(setting, modelled, plain, foredraft))
-                    say(str(points[-1]))
+                    say(summary(points[-1]))
     return points
 
 

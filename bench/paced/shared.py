@@ -26,7 +26,7 @@ from bench.load.traffic import Answer, Traffic, Turn
 from bench.paced.points import Modelled, Setting
 from bench.paced.record import RecordingPlan, recorded
 from bench.paced.run import GAUGES, check_texts, paced, traffic_of
-from bench.paced.shares import SharedPoint, as_markdown, shared_point
+from bench.paced.shares import SharedPoint, as_markdown, shared_point, summary
 from deployments.config import PACED_FILE, ForedraftConfig, located, read
 from drafter_service.client import DrafterClient
 from foredraft.client import Prompt
@@ -196,7 +196,7 @@ def main() -> None:
                     share(asked.config, verifiers, asked.sessions, temperature, asked.slowdown)
                 )
             )
-            _say(str(points[-1]))
+            _say(summary(points[-1]))
     sys.stdout.write(as_markdown(points))
 
 

@@ -93,6 +93,15 @@ def shared_point(
     )
 
 
+def summary(point: SharedPoint) -> str:
+    """Return a point in one line, for those who wait for the others."""
+    p = point
+    return (
+        f"temperature {p.temperature:g}, {p.verifiers} verifiers of {p.sessions} sessions: "
+        f"{sum(p.each):.0f} tokens/s, gain {p.gain:.2f}x of {p.in_reach:.2f}x"
+    )
+
+
 def as_markdown(points: Sequence[SharedPoint]) -> str:
     """Return the points as a Markdown table."""
     head = (

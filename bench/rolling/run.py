@@ -71,7 +71,7 @@ async def roll(url: str, file: ServeFile, plan: RollingPlan, say: Callable[[str]
             await asyncio.sleep(plan.rest_s)
             for update in updates(file, Path(folder), plan.changes):
                 done.append(await _done(update, clients.tally, plan.rest_s))
-                say(str(done[-1]))
+                say(summary(done[-1]))
     return Rolled(done, clients.tally)
 
 
@@ -124,6 +124,11 @@ async def _questions(url: str, plan: RollingPlan) -> list[Question]:
             plain = await client.complete(prompt, params, plan.max_tokens, enabled=False)
             found.append(Question(prompt, params, plan.max_tokens, plain.tokens))
     return found
+
+
+def summary(done: Done) -> str:
+    """Return a change in one line, for those who wait for the others."""
+    return f"{done.name}: {done.seconds:.1f} s, {done.requests} requests, {done.failed} failed"
 
 
 def as_json(rolled: Rolled) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from bench.kills.run import KillPlan, Lost, as_json, as_markdown, measure
+from bench.kills.run import KillPlan, Lost, as_json, as_markdown, measure, summary
 from bench.kills.stream import Stream
 from bench.kills.trials import Loss, Step, Target, Trial, trials
 from deployments.config import DIFFUSION_FILE, EMBEDDED_FILE, read
@@ -34,6 +34,8 @@ def test_a_row_for_each_number_signal_and_step() -> None:
         "| 2 | SIGKILL | a round | 2 | 1 | 1.00 | 1.00 |"
     ]
     assert as_markdown(found[1:]).splitlines()[2].endswith("| 1 | 0 | - | - |")
+    assert summary(found[0]) == "SIGKILL, a round, temperature 0.8: identical, longest gap 1.00 s"
+    assert summary(found[1]).endswith(": Unavailable: gone")
     [first, second] = json.loads(json.dumps(as_json(found)))["trials"]
     assert first["signal"] == "SIGKILL" and first["identical"] and first["error"] == ""
     assert second["longest_gap_s"] is None and second["error"] == "Unavailable: gone"

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from bench.compare.pairs import Pair
-from bench.load.points import Costs, CountedTurn, Work, as_markdown, point
+from bench.load.points import Costs, CountedTurn, Work, as_markdown, point, summary
 from bench.load.run import LoadPlan, traffic_of
 from bench.load.traffic import Answer, Turn, to_answer
 from foredraft.errors import Unavailable
@@ -52,6 +52,7 @@ def test_a_point_compares_turns_that_alternated() -> None:
     assert found.gap_p99 == 1.0
     assert (found.requests, found.turns) == (2, 3)
     assert "| pair | 0.8 | 2 | 4 | 4 | 2.00x (1.00 to 2.00) |" in as_markdown([found])
+    assert "plain 4 tokens/s, Foredraft 4, 2.00x (1.00 to 2.00), 83% identical" in summary(found)
 
 
 def test_what_a_token_took_is_counted_where_the_machine_changes_its_speed() -> None:

@@ -16,11 +16,13 @@ from bench.paced.points import (
     paced_point,
     sessions_over,
     share_of_ideal,
+    summary,
 )
 from bench.paced.record import RecordingPlan, recorded
 from bench.paced.run import PacedPlan, check_texts, paced, traffic_of
 from bench.paced.shares import as_markdown as shares_table
 from bench.paced.shares import shared_point
+from bench.paced.shares import summary as shares_line
 from deployments.config import PACED_FILE, located, read
 from deployments.in_process import engines
 from foredraft.errors import Unavailable
@@ -102,6 +104,7 @@ def test_the_closed_form_is_of_one_session() -> None:
     # 0.4 tokens a round of 1 ms and 0.5 ms, 4 ms on the link.
     assert found.closed_form == pytest.approx((400 / 5.5, 400 / 4.5))
     assert "| 73, 89 |" in as_markdown([found])
+    assert "sessions 1, link 2 ms, run-ahead on: plain 200 tokens/s" in summary(found)
 
 
 def test_where_drafting_takes_longer_the_ideal_is_the_drafters() -> None:
@@ -160,6 +163,7 @@ def test_verifiers_that_share_a_drafter_gain_what_drafting_would_take() -> None:
     # Drafts of twenty rows a verifier take 2 ms: two verifiers have half of one's.
     assert costly.in_reach == pytest.approx(3 / 4)
     assert "| 0 | 2 x 2 | 150, 300 | 0.50 |" in shares_table([found])
+    assert "2 verifiers of 2 sessions: 300 tokens/s, gain 0.11x of 1.50x" in shares_line(found)
 
 
 def test_a_turn_sends_recorded_prompts_with_their_sampling() -> None:
