@@ -138,7 +138,9 @@ class Strategies:
         if request.params.extend:
             return Extended(denoiser, draw, favours, self._extend)
         if request.proposal is Proposal.TREE:
-            return Diffusion(denoiser, draw, min(slots, self._tree.depth), self._tree.max_nodes)
+            most = min(slots, self._tree.depth)
+            guess_slots = min(1, request.num_guesses)
+            return Diffusion(denoiser, draw, most, self._tree.max_nodes, guess_slots)
         return Diffusion(denoiser, draw, slots)
 
     def _with_marginals(self, draw: Draw, sampling: SamplingParams) -> Draw:

@@ -36,13 +36,21 @@ class Strategy(Protocol):
 class Diffusion:
     """One block of mask slots, denoised and drawn from (DiffuSpec Sec. 4.1).
 
-    A path has a slot for each token and one for the guess of what follows it. The nodes of a tree,
-    max_nodes at most, share the slots; max_nodes is 0 for a path.
+    A path has a slot for each token, the nodes of a tree, max_nodes at most, share the slots;
+    max_nodes is 0 for a path. guess_slots, 0 or 1, is one more for the guesses of what follows all
+    of it.
     """
 
-    def __init__(self, denoiser: Denoiser, draw: Draw, max_slots: int, max_nodes: int = 0) -> None:
+    def __init__(
+        self,
+        denoiser: Denoiser,
+        draw: Draw,
+        max_slots: int,
+        max_nodes: int = 0,
+        guess_slots: int = 1,
+    ) -> None:
         self._denoiser, self._draw, self._max_slots = denoiser, draw, max_slots
-        self._guess_slots = 0 if max_nodes else 1
+        self._guess_slots = guess_slots
         self.max_draft_tokens = max_nodes or max_slots - 1
 
     def draft(self, num_tokens: int, context: Sequence[int], room: int) -> Passes[Drafted]:

@@ -15,7 +15,7 @@ MAX_PREFIX = 1 << 20
 MIN_TEMPERATURE = 1e-5
 MAX_DRAFT = 256
 # Outcomes of one round that drafts are made for before its verdict.
-MAX_OUTCOMES = 32
+MAX_OUTCOMES = 64
 # Texts that one stream drafts for.
 MAX_TEXTS = 4096
 MAX_PLAIN_STEPS = 64

@@ -34,7 +34,7 @@ _DECODED, _DRAFTED = 16, 16
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
     """What is recorded: prompts, of each so many last tokens, the tokens after each, temperatures,
-    numbers of mask slots.
+    numbers of mask slots: those of drafts of four tokens and their guesses, and of longer ones.
 
     Prompts are short, so that decoding takes most of the time, not prefill.
     """
@@ -43,7 +43,7 @@ class RecordingPlan:
     prompt_tokens: int = 24
     max_tokens: int = 128
     temperatures: tuple[float, ...] = held_out.TEMPERATURES
-    slots: tuple[int, ...] = (4, 8)
+    slots: tuple[int, ...] = (5, 8)
 
 
 async def recorded(

@@ -189,7 +189,7 @@ async def test_a_played_back_pair_decodes_the_recorded_texts_with_speculation(
     tmp_path: Path,
 ) -> None:
     file = read(PACED_FILE)
-    plan = RecordingPlan(prompts=2, max_tokens=16, slots=(4, 8))
+    plan = RecordingPlan(prompts=2, max_tokens=16, slots=(5, 8))
     args = located(file.application.args)
     path, texts = await recorded(args, plan, tmp_path, lambda line: None)
     assert (path, texts) == await recorded(args, plan, tmp_path, lambda line: None)

@@ -102,7 +102,7 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
     ),
     (
         drafter_codec.propose_ahead_from_pb,
-        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}] * 33),
+        drafter_pb2.ProposeAhead(base=base(1), keep_len=1, num_tokens=1, outcomes=[{}] * 65),
         "outcomes length",
     ),
     (
@@ -115,14 +115,14 @@ BROKEN: list[tuple[Callable[[Any], Any], Any, str]] = [
         drafter_pb2.ProposeAhead(base=base(3), keep_len=1, num_tokens=1, outcomes=[{}]),
         "append",
     ),
-    (drafter_codec.draft_open_from_pb, draft_open(num_guesses=33), "num_guesses"),
+    (drafter_codec.draft_open_from_pb, draft_open(num_guesses=65), "num_guesses"),
     (drafter_codec.draft_open_from_pb, draft_open(prompt_len=4), "prompt_len"),
     (
         drafter_codec.draft_blocks_from_pb,
-        drafter_pb2.DraftBlocks(blocks=[block()] * 33),
+        drafter_pb2.DraftBlocks(blocks=[block()] * 65),
         "blocks length",
     ),
-    (drafter_codec.draft_block_from_pb, block(guesses=[{}] * 33), "guesses length"),
+    (drafter_codec.draft_block_from_pb, block(guesses=[{}] * 65), "guesses length"),
     (drafter_codec.draft_block_from_pb, block(guesses=[{"node": 0}]), "guesses.node"),
     (drafter_codec.draft_block_from_pb, block(guesses=[{"node": -2}]), "guesses.node"),
     (

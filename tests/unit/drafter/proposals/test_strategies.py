@@ -88,10 +88,23 @@ def test_a_tree_needs_no_more_slots_than_its_depth(nodes):
     def tree(scores, count, text, start):
         return tree_block(scores, count, EOS, GREEDY, text, TreeParams(depth=4))
 
-    strategy = Diffusion(Denoiser(1, GREEDY), tree, max_slots=4, max_nodes=63)
+    strategy = Diffusion(Denoiser(1, GREEDY), tree, 4, max_nodes=63, guess_slots=0)
     _, [asked] = driven(strategy.draft(nodes, (4,), ROOM), answer)
     assert asked.num_slots == min(nodes, 4)
     assert strategy.max_draft_tokens == 63
+
+
+def test_a_tree_names_what_follows_its_longest_branch():
+    def tree(scores, count, text, start):
+        every = TreeParams(depth=4, min_node_prob=0)
+        return tree_block(scores, count, EOS, GREEDY, text, every, num_guesses=3)
+
+    for guess_slots in (0, 1):
+        strategy = Diffusion(Denoiser(1, GREEDY), tree, 4, max_nodes=63, guess_slots=guess_slots)
+        drafted, [asked] = driven(strategy.draft(1, (4,), ROOM), answer)
+        assert asked.num_slots == 1 + guess_slots
+        # Below the draft's one node there is something to name with a second slot alone.
+        assert any(guess.node == 0 for guess in drafted.guesses) == bool(guess_slots)
 
 
 # Autoregressive
