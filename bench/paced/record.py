@@ -26,7 +26,7 @@ from orchestrator.drive.pipeline import generate
 from orchestrator.request import GenerationRequest, StepEvent
 
 # Of what is recorded and how: another number makes recordings anew.
-_VERSION = 2
+_VERSION = 3
 # Texts at once: of the target, and of the drafter.
 _DECODED, _DRAFTED = 16, 16
 
@@ -154,7 +154,7 @@ def drafts(
         arrays[f"drafts.{slots}.tokens"] = np.array([s.tokens for s in each], dtype=np.int32)
         arrays[f"drafts.{slots}.log_q"] = np.array([s.log_q for s in each], dtype=np.float32)
         if each[0].edge is not None:
-            arrays[f"drafts.{slots}.edge"] = np.array([s.edge for s in each], dtype=np.float32)
+            arrays[f"drafts.{slots}.edge"] = np.array([s.edge for s in each], dtype=np.float16)
     return arrays
 
 

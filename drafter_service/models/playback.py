@@ -20,7 +20,7 @@ from foredraft.pacing.recording import Recording, prefixes
 
 @dataclass(frozen=True, slots=True)
 class RecordedScores:
-    """BlockScores of every recorded prefix, for one number of mask slots."""
+    """BlockScores of every recorded prefix, for a number of mask slots; edge in half precision."""
 
     tokens: Ints
     log_q: Floats
@@ -28,7 +28,7 @@ class RecordedScores:
 
     def scores(self, place: int, num_slots: int) -> BlockScores:
         """Return the scores of a prefix, of the first slots."""
-        edge = None if self.edge is None else self.edge[place, :num_slots]
+        edge = None if self.edge is None else self.edge[place, :num_slots].astype(np.float32)
         return BlockScores(self.tokens[place, :num_slots], self.log_q[place, :num_slots], edge)
 
 
@@ -87,7 +87,7 @@ def _scores(recording: Recording, slots: int) -> RecordedScores:
     log_q = recording.array(f"{name}.log_q", 3, np.float32)
     edge = None
     if recording.has(f"{name}.edge"):
-        edge = recording.array(f"{name}.edge", 4, np.float32)
+        edge = recording.array(f"{name}.edge", 4, np.float16)
         if edge.shape != (*tokens.shape, tokens.shape[2]):
             raise recording.refuse_shape(f"{name}.edge")
     if log_q.shape != tokens.shape or tokens.shape[1] != slots:

@@ -4,7 +4,8 @@ candidates after each of their prefixes.
 A safetensors file: `tokens` of all texts, one after the other; `lengths` [texts, 2], tokens of each
 prompt and of each text; `sampling` [texts, 2], temperature and seed; and for each recorded number n
 of mask slots `drafts.n.tokens`, `drafts.n.log_q` [prefixes, n, M] and `drafts.n.edge`
-[prefixes, n, M, M], as BlockScores has them, in the order of `prefixes`.
+[prefixes, n, M, M], as BlockScores has them, in the order of `prefixes`; edges, most of the file,
+in half precision.
 """
 
 from __future__ import annotations

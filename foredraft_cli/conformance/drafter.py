@@ -71,7 +71,7 @@ async def _fields(peer: DrafterPeer) -> None:
         "an unknown proposal": {"proposal": "dowsing"},
         "a temperature below 0": {"sampling": common_pb2.SamplingParams(temperature=-1, top_p=1)},
         "a max_len below the prefix": {"max_len": 1},
-        "33 guesses": {"num_guesses": 33},
+        "65 guesses": {"num_guesses": 65},
     }
     for what, fields in wrong.items():
         async with peer.stream() as stream:

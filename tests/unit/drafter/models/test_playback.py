@@ -36,7 +36,8 @@ def same(one: BlockScores, other: BlockScores) -> None:
     assert (one.tokens == other.tokens).all()
     assert one.log_q == pytest.approx(other.log_q, abs=1e-4)
     assert one.edge is not None and other.edge is not None
-    assert one.edge == pytest.approx(other.edge, abs=1e-4)
+    # Recorded in half precision.
+    assert one.edge == pytest.approx(other.edge, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.parametrize("slots", [2, 5])
