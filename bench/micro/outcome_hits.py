@@ -27,7 +27,7 @@ from foredraft.types import Guess
 from foredraft_cli.prompts.held_out import TEMPERATURES, prompts
 from orchestrator.ports import DrafterPort, DraftStream
 
-NUM_GUESSES = (1, 2, 4, 8, 16, 32)
+NUM_GUESSES = (1, 2, 4, 8, 16, 32, 48)
 NODES = (2, 4, 8, 12)
 
 
