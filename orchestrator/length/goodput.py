@@ -207,31 +207,33 @@ class GoodputController:
         return self.choose(state)[0]
 
     def choose(self, state: GoodputState) -> tuple[int, Cause, str]:
-        expected, load = self.expected(state), state.load
-        bought = {k: _bought(load, k) for k in self.lengths}
-        tokens = {k: expected[rows] for k, rows in bought.items()}
-        excess = load.excess
-        seconds = {k: excess * _predicted(load, state.price, rows) for k, rows in bought.items()}
-        if 0 in seconds:
-            seconds[0] = self.seconds(state, 0)
-        best = max((k for k in self.lengths if k > 0), key=lambda k: tokens[k] / seconds[k])
-        reason = f"{tokens[best]:.1f} tokens in {1e3 * seconds[best]:.1f} ms with {best} drafted"
+        # After every round of every session, on a core that may be the verifier's, too.
+        expected, load, price = self.expected(state), state.load, state.price
+        share, excess = load.bought, load.excess
+        found = []
+        for k in self.lengths:
+            if k > 0:
+                rows = round(k * share)
+                found.append((k, expected[rows], excess * _predicted(load, price, rows)))
+        best, tokens, seconds = max(found, key=_speed)
+        reason = f"{tokens:.1f} tokens in {1e3 * seconds:.1f} ms with {best} drafted"
         if 0 in self.lengths:
-            reason += f", one in {1e3 * seconds[0]:.1f} ms plainly"
+            plain_s = self.seconds(state, 0)
+            reason += f", one in {1e3 * plain_s:.1f} ms plainly"
             # What plain decoding commits in the time of a drafted round.
-            instead = seconds[best] / seconds[0]
-            loss = self.margin * instead - tokens[best]
+            instead = seconds / plain_s
+            loss = self.margin * instead - tokens
             known = min(1.0, (_CURIOUS_ROUNDS / (load.rounds + 1)) ** 0.5)
             if 0 < state.in_session < _TRY_ROUNDS:
                 known = 1.0
             probed = self.probe_share * state.plain_tokens / _TRY_ROUNDS
             if loss > 0:
                 if not state.in_session:
-                    loss += self._begin_s(state) / seconds[0] / _TRY_ROUNDS
+                    loss += self._begin_s(state) / plain_s / _TRY_ROUNDS
                 if loss > max(_CURIOUS_SHARE * known * instead, probed):
                     return 0, Cause.PLAIN, reason
                 return best, Cause.PROBE, f"{reason}: tried"
-            if state.price.sessions > 1 and load.rounds < _CURIOUS_ROUNDS:
+            if price.sessions > 1 and load.rounds < _CURIOUS_ROUNDS:
                 return best, Cause.PROBE, f"{reason}: little is known at this load"
         if state.learnt.rounds % _LONGEST_EVERY == _LONGEST_EVERY - 1 and best < self.max_k:
             return self.max_k, Cause.OBSERVE, "all positions are observed"
@@ -269,6 +271,11 @@ class GoodputController:
     def _tokens(self, state: GoodputState, k: int) -> float:
         """Return T(k)."""
         return self.expected(state)[_bought(state.load, k)]
+
+
+def _speed(found: tuple[int, float, float]) -> float:
+    """Return the tokens per second of a length, its tokens and its seconds."""
+    return found[1] / found[2]
 
 
 def _bought(load: Load, k: int) -> int:
