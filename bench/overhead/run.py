@@ -87,7 +87,7 @@ async def measure(pair: Pair, args: argparse.Namespace) -> None:
                     plan = LoadPlan(max_tokens=args.max_tokens, least_requests=args.requests)
                     traffic = traffic_of(pair, plan, sessions, temperature)
                     drafted = dlm("tree", args.k) if args.k else AS_CONFIGURED
-                    modes = (PLAIN, drafted) if sessions == 1 else (PLAIN,)
+                    modes = (PLAIN, drafted) if sessions == 1 or args.configured else (PLAIN,)
                     sides: dict[str, Side] = {**through, **others}
                     found = await alternate(sides, traffic, modes, args.turns)
                     print(f"temperature {temperature:g}, {sessions} at once")  # noqa: T201
@@ -107,6 +107,9 @@ def main() -> int:
     arguments.add_argument("--requests", type=int, default=2, help="of a turn, at one session")
     arguments.add_argument("--cluster-only", action="store_true", help="CPU times alone")
     arguments.add_argument("--k", type=int, help="a fixed draft length, in place of the controller")
+    arguments.add_argument(
+        "--configured", action="store_true", help="drafts from two sessions on, too"
+    )
     arguments.add_argument("--max-tokens", type=int, default=64)
     arguments.add_argument("--sessions", type=int, nargs="+", default=[1, 4, 16])
     arguments.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
