@@ -209,11 +209,10 @@ class GoodputController:
     def choose(self, state: GoodputState) -> tuple[int, Cause, str]:
         # After every round of every session, on a core that may be the verifier's, too.
         expected, load, price = self.expected(state), state.load, state.price
-        share, excess = load.bought, load.excess
-        found = []
+        excess, found = load.excess, []
         for k in self.lengths:
             if k > 0:
-                rows = round(k * share)
+                rows = _bought(load, k)
                 found.append((k, expected[rows], excess * _predicted(load, price, rows)))
         best, tokens, seconds = max(found, key=_speed)
         reason = f"{tokens:.1f} tokens in {1e3 * seconds:.1f} ms with {best} drafted"
