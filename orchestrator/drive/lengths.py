@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from orchestrator.controller_state import ControllerState
@@ -11,6 +12,9 @@ from orchestrator.run_ahead import RunAheadGate
 
 # Plain rounds in a row, by choice, after which a session counts as one that does not draft.
 _IDLE_ROUNDS = 3
+# Such a session learns and chooses once in so many tokens: many of them share a core, with each
+# other and often with the verifier, and one plain token says little.
+_IDLE_TOKENS = 4
 _TOO_LATE = Decision(0, "to begin to draft does not pay for the tokens left", Cause.PLAIN)
 
 
@@ -30,6 +34,8 @@ class DraftLengths:
         self._gate = RunAheadGate(min_hit_rate)
         self._hit_rate = self._gate.start if saved.hit_rate is None else saved.hit_rate
         self._plain_rounds = 0
+        # An idle session's newest rounds, which nothing was learnt from yet.
+        self._unlearnt: list[Cost] = []
         self._most_sessions = 0
         # By the state as it is; None once that has changed.
         self._chosen: Decision | None = None
@@ -104,26 +110,27 @@ class DraftLengths:
         self.decision = _TOO_LATE
 
     def observe(self, observation: Observation | None, cost: Cost) -> None:
-        """Learn how a draft fared, if there was one, and what the round took."""
-        self._chosen = None
+        """Learn how a draft fared, if there was one, and what the round took.
+
+        A session that has decoded plainly for a while learns from several rounds as one.
+        """
         self._plain_rounds = 0 if cost.k or cost.offered else self._plain_rounds + 1
         self._saved.traffic.price = cost.price
         self._most_sessions = max(self._most_sessions, cost.price.sessions)
         if observation is not None and observation.predicted is not None:
             self._hit_rate = self._gate.update(self._hit_rate, observation.predicted)
-        if self.max_k > 0:
-            state = self._saved.latest(self._controller, self._state)
-            state = self._controller.spent(state, cost)
-            if observation is not None:
-                state = self._controller.update(state, observation)
-            self._saved.share(self._controller, state)
-            self._state = state
-            if self._choice().cause is not Cause.PROBE:
-                self._end_trial()
+        if self.max_k == 0:
+            return
+        if self._unlearnt and not self._unlearnt[-1].goes_with(cost):
+            self._learn()
+        self._unlearnt.append(cost)
+        if not self.idle or sum(each.tokens for each in self._unlearnt) >= _IDLE_TOKENS:
+            self._learn(observation)
 
     def reset(self) -> None:
         """Forget what was learnt of a drafter that is left."""
         self._chosen = None
+        self._unlearnt.clear()
         self._state = self._controller.initial()
 
     def save(self) -> None:
@@ -131,8 +138,22 @@ class DraftLengths:
         self._end_trial()
         self._saved.traffic.ended(self._most_sessions)
         if self.max_k > 0:
+            if self._unlearnt:
+                self._learn()
             self._saved.save(self._controller, self._state)
         self._saved.hit_rate = self._hit_rate
+
+    def _learn(self, observation: Observation | None = None) -> None:
+        self._chosen = None
+        state = self._saved.latest(self._controller, self._state)
+        state = self._controller.spent(state, reduce(Cost.and_then, self._unlearnt))
+        self._unlearnt.clear()
+        if observation is not None:
+            state = self._controller.update(state, observation)
+        self._saved.share(self._controller, state)
+        self._state = state
+        if self._choice().cause is not Cause.PROBE:
+            self._end_trial()
 
     def _end_trial(self) -> None:
         if self._saved.trier is self:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from foredraft.types import NO_PRICE, Price
+from orchestrator.length.load import load_of
 
 S = TypeVar("S")
 
@@ -43,15 +44,13 @@ class Observation:
     places: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What one round took, of which k tokens were to be drafted (0: plain decoding).
 
     So many draft tokens were offered to the verifier, and bought; it committed so many tokens.
     away_s of its seconds were outside the verifier's passes; what passes took for prompts is in
-    neither; price is what the next one goes by. As
-    far as is known, plain decoding would have committed plain_tokens in plain_passes: a plain round
-    did. Both are 0 where it is not known.
+    neither; price is what the next one goes by. As far as is known, plain decoding would have
+    committed plain_tokens in plain_passes: a plain round did. Both are 0 where it is not known.
     """
 
     k: int
@@ -63,6 +62,29 @@ class Cost:
     price: Price = NO_PRICE
     plain_tokens: int = 0
     plain_passes: int = 0
+
+    def goes_with(self, later: Cost) -> bool:
+        """Return whether a later round says no other things than this one: both are plain by
+        choice, at one load, and others draft beside both or neither.
+        """
+        if self.k or later.k or self.offered or later.offered:
+            return False
+        price, newer = self.price, later.price
+        return (
+            load_of(price.sessions) == load_of(newer.sessions)
+            and (price.drafting > 0) == (newer.drafting > 0)
+            and (self.plain_passes > 0) == (later.plain_passes > 0)
+        )
+
+    def and_then(self, later: Cost) -> Cost:
+        """Return this and a later round that it goes with as one."""
+        return later._replace(
+            tokens=self.tokens + later.tokens,
+            seconds=self.seconds + later.seconds,
+            away_s=self.away_s + later.away_s,
+            plain_tokens=self.plain_tokens + later.plain_tokens,
+            plain_passes=self.plain_passes + later.plain_passes,
+        )
 
 
 class DraftLengthController(Protocol[S]):
