@@ -12,8 +12,8 @@ from orchestrator.run_ahead import RunAheadGate
 
 # Plain rounds in a row, by choice, after which a session counts as one that does not draft.
 _IDLE_ROUNDS = 3
-# Such a session learns and chooses once in so many tokens: many of them share a core, with each
-# other and often with the verifier, and one plain token says little.
+# Such a session learns and chooses once in so many tokens, unless it waits to begin to draft: many
+# of them share a core, with each other and often with the verifier, and one token says little.
 _IDLE_TOKENS = 4
 _TOO_LATE = Decision(0, "to begin to draft does not pay for the tokens left", Cause.PLAIN)
 
@@ -124,7 +124,8 @@ class DraftLengths:
         if self._unlearnt and not self._unlearnt[-1].goes_with(cost):
             self._learn()
         self._unlearnt.append(cost)
-        if not self.idle or sum(each.tokens for each in self._unlearnt) >= _IDLE_TOKENS:
+        tokens = sum(each.tokens for each in self._unlearnt)
+        if not self.idle or self.wants_draft or tokens >= _IDLE_TOKENS:
             self._learn(observation)
 
     def reset(self) -> None:

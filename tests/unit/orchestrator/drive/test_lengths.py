@@ -75,6 +75,12 @@ def test_the_choice_holds_meanwhile() -> None:
     assert wanted == [False] * 5 + [True]
 
 
+def test_a_session_that_wants_a_draft_is_learnt_from_at_once() -> None:
+    # None is requested: to begin does not pay.
+    four = Cost(0, 0, 0, 4, 2.0, 1.0, _PRICE, 4, 4)
+    assert _after(*[_PLAIN] * 8) == (_PLAIN, _PLAIN, four, _PLAIN, _PLAIN)
+
+
 def test_what_an_idle_session_has_not_learnt_from_is_learnt_at_its_end() -> None:
     two = Cost(0, 0, 0, 2, 1.0, 0.5, _PRICE, 2, 2)
     assert _after(*[_PLAIN] * 4) == (_PLAIN, _PLAIN, two)
