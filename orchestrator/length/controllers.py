@@ -64,7 +64,7 @@ class Cost(NamedTuple):
     plain_passes: int = 0
 
     def goes_with(self, later: Cost) -> bool:
-        """Return whether a later round says no other things than this one: both are plain by
+        """Return whether this and a later round can be learnt from as one: both are plain by
         choice, at one load, and others draft beside both or neither.
         """
         if self.k or later.k or self.offered or later.offered:
