@@ -207,7 +207,7 @@ class GoodputController:
         return self.choose(state)[0]
 
     def choose(self, state: GoodputState) -> tuple[int, Cause, str]:
-        # After every round of a session that drafts, on a core that may be the verifier's, too.
+        # After most rounds, on a core that may be the verifier's, too.
         expected, load, price = self.expected(state), state.load, state.price
         excess, found = load.excess, []
         for k in self.lengths:
