@@ -12,9 +12,10 @@ from orchestrator.run_ahead import RunAheadGate
 
 # Plain rounds in a row, by choice, after which a session counts as one that does not draft.
 _IDLE_ROUNDS = 3
-# Such a session learns and chooses once in so many tokens, unless it waits to begin to draft: many
-# of them share a core, with each other and often with the verifier, and one token says little.
-_IDLE_TOKENS = 4
+# Such a session learns and chooses once in as many tokens as sessions share its passes, within
+# these bounds, unless it waits to begin to draft. Sessions share a core, with each other and often
+# with the verifier, and share what they learn: one of them does about once in each one's token.
+_LEAST_IDLE_TOKENS, _MOST_IDLE_TOKENS = 4, 16
 _TOO_LATE = Decision(0, "to begin to draft does not pay for the tokens left", Cause.PLAIN)
 
 
@@ -125,7 +126,8 @@ class DraftLengths:
             self._learn()
         self._unlearnt.append(cost)
         tokens = sum(each.tokens for each in self._unlearnt)
-        if not self.idle or self.wants_draft or tokens >= _IDLE_TOKENS:
+        enough = min(max(_LEAST_IDLE_TOKENS, cost.price.sessions), _MOST_IDLE_TOKENS)
+        if not self.idle or self.wants_draft or tokens >= enough:
             self._learn(observation)
 
     def reset(self) -> None:

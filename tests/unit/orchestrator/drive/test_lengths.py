@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import pytest
+
 from foredraft.types import Price
 from orchestrator.controller_state import ControllerState
 from orchestrator.drive.lengths import DraftLengths
 from orchestrator.length.controllers import Cause, Cost, Observation
 
-_PRICE = Price(8, 0.01, 0.001)
+_PRICE = Price(4, 0.01, 0.001)
 _PLAIN = Cost(0, 0, 0, 1, 0.5, 0.25, _PRICE, 1, 1)
 
 Rounds: TypeAlias = tuple[Cost, ...]
@@ -66,6 +68,14 @@ def test_four_tokens_of_an_idle_session_are_learnt_from_as_one_round() -> None:
     assert _after(*[_PLAIN] * 6) == (_PLAIN, _PLAIN, four)
 
 
+@pytest.mark.parametrize(("sessions", "tokens"), [(1, 4), (8, 8), (16, 16), (64, 16)])
+def test_the_more_sessions_share_passes_the_more_tokens_an_idle_one_learns_from_at_once(
+    sessions: int, tokens: int
+) -> None:
+    plain = _PLAIN._replace(price=_PRICE._replace(sessions=sessions))
+    assert [cost.tokens for cost in _after(*[plain] * (tokens + 3))] == [1, 1, tokens, 1]
+
+
 def test_the_choice_holds_meanwhile() -> None:
     lengths = DraftLengths(_Rounds(), ControllerState(), 0.2)
     wanted = []
@@ -96,7 +106,7 @@ def test_rounds_of_another_load_and_drafted_ones_are_kept_apart() -> None:
 
 
 def test_rounds_go_with_each_other_while_a_few_sessions_come_and_go() -> None:
-    one_more = _PLAIN._replace(price=_PRICE._replace(sessions=7))
+    one_more = _PLAIN._replace(price=_PRICE._replace(sessions=3))
     assert _after(*[_PLAIN] * 3, one_more)[2:] == (_PLAIN.and_then(one_more),)
 
 
