@@ -14,7 +14,7 @@ from orchestrator.run_ahead import RunAheadGate
 _IDLE_ROUNDS = 3
 # Such a session learns and chooses once in as many tokens as sessions share its passes, within
 # these bounds, unless it waits to begin to draft. Sessions share a core, with each other and often
-# with the verifier, and share what they learn: one of them does about once in each one's token.
+# with the verifier, and share what they learn.
 _LEAST_IDLE_TOKENS, _MOST_IDLE_TOKENS = 4, 16
 _TOO_LATE = Decision(0, "to begin to draft does not pay for the tokens left", Cause.PLAIN)
 
