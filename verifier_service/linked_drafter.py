@@ -81,7 +81,11 @@ class LinkedDrafter:
                     await opening
                 if self.link is None or self.link.source is not source:
                     await self.leave()
-                    self.link = await Link.open(self._drafters, source, self._prefix.tokens)
+                    link = await Link.open(self._drafters, source, self._prefix.tokens)
+                    # Another one may have been opened early meanwhile.
+                    early, self.link = self.link, link
+                    if early is not None:
+                        await early.close()
         except ForedraftError as error:
             raise DrafterFailed from error
         self._check(self.link.features)
@@ -101,7 +105,12 @@ class LinkedDrafter:
 
     async def _open_and_read(self, source: DraftSource, read: Callable[[Link], None]) -> None:
         try:
-            self.link = await Link.open(self._drafters, source, self._prefix.tokens)
+            link = await Link.open(self._drafters, source, self._prefix.tokens)
         except ForedraftError:
             return
-        read(self.link)
+        if self.link is not None:
+            # A draft was wanted meanwhile, and its drafter opened for it.
+            await link.close()
+            return
+        self.link = link
+        read(link)
